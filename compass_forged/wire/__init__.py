@@ -1,0 +1,1 @@
+"""The protocol between a container and the daemon: schema, codec and framing. Pure: no I/O, no clock, no loop."""

@@ -1,0 +1,89 @@
+"""Framing: bytes to frames and back.
+
+A frame is a 4-byte big-endian unsigned length, then that many bytes of payload. The rules:
+
+* the limit is checked on the length, before a byte of payload is stored;
+* a length of zero or over the limit cannot be skipped safely: the buffer raises, and stays broken for good;
+* the buffer knows bytes only; what they mean is the codec's business.
+"""
+
+from struct import Struct as _Packer
+
+HEADER_BYTES = 4
+FRAME_MAX_BYTES = 1 << 20
+"""The default limit on a request's payload: 1 MiB."""
+REPLY_MAX_BYTES = 16 << 20
+"""The limit on a reply's payload, which every client accepts: 16 MiB."""
+
+_LENGTH = _Packer(">I")
+
+
+class FramingError(ValueError):
+    """The peer's bytes are no frames: a zero or over-long length. The connection cannot go on."""
+
+
+def encode_frame(payload: bytes, limit: int = REPLY_MAX_BYTES) -> bytes:
+    """One frame around ``payload``.
+
+    Raises:
+        FramingError: ours to mend: the payload is empty or over ``limit`` bytes.
+    """
+    size = len(payload)
+    if not 0 < size <= limit:
+        raise FramingError(_complaint(size, limit))
+    return _LENGTH.pack(size) + payload
+
+
+class FrameBuffer:
+    """Collects received bytes and hands out whole payloads in order.
+
+    Holds at most one incomplete frame besides what one ``feed`` brought: the caller takes frames until ``next_frame``
+    returns None before it feeds again.
+    """
+
+    __slots__ = ("_broken", "_data", "_limit", "_start")
+
+    def __init__(self, limit: int = FRAME_MAX_BYTES) -> None:
+        """``limit`` is the largest payload accepted, in bytes."""
+        self._limit = limit
+        self._data = bytearray()
+        self._start = 0
+        self._broken = False
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Add received bytes."""
+        if self._start:
+            del self._data[: self._start]
+            self._start = 0
+        self._data += data
+
+    @property
+    def in_frame(self) -> bool:
+        """Whether a frame has begun and is not yet complete (checked after ``next_frame`` returned None)."""
+        return len(self._data) > self._start
+
+    def next_frame(self) -> bytes | None:
+        """The next payload, or None if more bytes are needed.
+
+        Raises:
+            FramingError: the peer's fault; every later call raises it again.
+        """
+        available = len(self._data) - self._start
+        if available < HEADER_BYTES:
+            return None
+        (size,) = _LENGTH.unpack_from(self._data, self._start)
+        if self._broken or not 0 < size <= self._limit:
+            self._broken = True
+            raise FramingError(_complaint(size, self._limit))
+        if available < HEADER_BYTES + size:
+            return None
+        begin = self._start + HEADER_BYTES
+        self._start = begin + size
+        with memoryview(self._data) as view:
+            return bytes(view[begin : self._start])
+
+
+def _complaint(size: int, limit: int) -> str:
+    if size == 0:
+        return "frame: zero-length frame; send a 4-byte length and at least one byte"
+    return f"frame: length {size} is over the limit of {limit} bytes; send a smaller frame"
