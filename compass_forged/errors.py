@@ -92,7 +92,7 @@ class ForgeStatus(ForgeError):
         moved_to: for a 3xx, the new place's canonical name, "" where unknown.
     """
 
-    outcome = "rejected"
+    outcome: Outcome = "rejected"
 
     def __init__(self, status: int, detail: str, *, moved_to: str = "") -> None:
         super().__init__(f"the forge answered {status}: {detail}")
@@ -108,7 +108,7 @@ class BadCredentials(ForgeError):
         role: ``author`` or ``reviewer``.
     """
 
-    outcome = "rejected"
+    outcome: Outcome = "rejected"
 
     def __init__(self, role: str, why: str, *, outcome: Outcome = "rejected") -> None:
         super().__init__(f"the {role} credential is not usable: {why}")
@@ -145,7 +145,7 @@ class BadAnswer(ForgeError):
         status: the HTTP status of the answer.
     """
 
-    outcome = "unknown"
+    outcome: Outcome = "unknown"
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)

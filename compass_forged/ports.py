@@ -1,4 +1,4 @@
-"""The ports of the daemon: what a store, a provider, a forge caller and a token source must do, and the records they share.
+"""The ports of the daemon: what stores, providers, forge callers and token sources do, and the records they share.
 
 Adapters implement these protocols; the domain knows nothing else of them.
 """
@@ -49,6 +49,17 @@ class ContainerSpec:
     name: str
     allowed_uids: tuple[int, ...] = ()
     socket_group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBinding:
+    """A request to bind: the container, the session, and the handles of the agent and its owner."""
+
+    container: str
+    session_id: str
+    agent: str
+    owner: str
+    scope: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +136,7 @@ class Store(Protocol):
         """Forget the container and end its session; a container that is not open is no error."""
         ...
 
-    async def bind_session(
-        self, host: str, container: str, session_id: str, agent: str, owner: str, scope: tuple[str, ...] | None
-    ) -> Session:
+    async def bind_session(self, host: str, binding: SessionBinding) -> Session:
         """Bind a session to an open container and create the accounts it names where they are missing.
 
         Idempotent: the same binding again answers the same (a changed scope is taken over). Another live session of
@@ -163,9 +172,7 @@ class Store(Protocol):
         """The memo: what the agent created under this key, or None."""
         ...
 
-    async def list_authored_artifacts_by_agent(
-        self, agent_id: int, *, limit: int = 100
-    ) -> list[AuthoredArtifact]:
+    async def list_authored_artifacts_by_agent(self, agent_id: int, *, limit: int = 100) -> list[AuthoredArtifact]:
         """The agent's artifacts, newest first, at most ``limit``."""
         ...
 

@@ -167,7 +167,7 @@ class _Arm(Struct, tag_field="arm", forbid_unknown_fields=True, kw_only=True, fr
     """What the ten arms share: the tag field, and that an unknown field is refused."""
 
 
-class CreateIssue(_Arm, tag="create_issue"):
+class CreateIssue(_Arm, tag="create_issue", frozen=True, kw_only=True):
     """Open an issue. ``body`` comes without an owner header and may be empty."""
 
     repo: _Repo
@@ -176,7 +176,7 @@ class CreateIssue(_Arm, tag="create_issue"):
     labels: _Labels = field(default_factory=list)
 
 
-class CommentOnIssue(_Arm, tag="comment_on_issue"):
+class CommentOnIssue(_Arm, tag="comment_on_issue", frozen=True, kw_only=True):
     """Comment on an issue."""
 
     repo: _Repo
@@ -184,7 +184,7 @@ class CommentOnIssue(_Arm, tag="comment_on_issue"):
     body: str
 
 
-class CreatePullRequest(_Arm, tag="create_pull_request"):
+class CreatePullRequest(_Arm, tag="create_pull_request", frozen=True, kw_only=True):
     """Open a pull request. ``base_ref`` "" is the repository's default branch."""
 
     repo: _Repo
@@ -195,7 +195,7 @@ class CreatePullRequest(_Arm, tag="create_pull_request"):
     draft: bool = False
 
 
-class CommentOnPullRequest(_Arm, tag="comment_on_pull_request"):
+class CommentOnPullRequest(_Arm, tag="comment_on_pull_request", frozen=True, kw_only=True):
     """Comment on a pull request's conversation."""
 
     repo: _Repo
@@ -214,7 +214,7 @@ class InlineComment(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     start_side: _Word = ""
 
 
-class SubmitReview(_Arm, tag="submit_review"):
+class SubmitReview(_Arm, tag="submit_review", frozen=True, kw_only=True):
     """Review a pull request in one go: verdict, summary, inline comments."""
 
     repo: _Repo
@@ -224,14 +224,14 @@ class SubmitReview(_Arm, tag="submit_review"):
     comments: Annotated[list[InlineComment], Meta(max_length=300)] = field(default_factory=list)
 
 
-class GetIssue(_Arm, tag="get_issue"):
+class GetIssue(_Arm, tag="get_issue", frozen=True, kw_only=True):
     """Read an issue with its newest comments."""
 
     repo: _Repo
     issue_number: int
 
 
-class ListIssues(_Arm, tag="list_issues"):
+class ListIssues(_Arm, tag="list_issues", frozen=True, kw_only=True):
     """List issues. ``state`` "" means open, ``limit`` 0 means 30 and over 100 counts as 100."""
 
     repo: _Repo
@@ -241,14 +241,14 @@ class ListIssues(_Arm, tag="list_issues"):
     cursor: _Cursor = ""
 
 
-class GetPullRequest(_Arm, tag="get_pull_request"):
+class GetPullRequest(_Arm, tag="get_pull_request", frozen=True, kw_only=True):
     """Read a pull request with its checks, reviews and threads."""
 
     repo: _Repo
     pull_number: int
 
 
-class Subscribe(_Arm, tag="subscribe"):
+class Subscribe(_Arm, tag="subscribe", frozen=True, kw_only=True):
     """Keep a subscription to an artifact: ``kind`` is ``issue`` or ``pull_request``."""
 
     repo: _Repo
@@ -256,7 +256,7 @@ class Subscribe(_Arm, tag="subscribe"):
     number: int
 
 
-class Unsubscribe(_Arm, tag="unsubscribe"):
+class Unsubscribe(_Arm, tag="unsubscribe", frozen=True, kw_only=True):
     """Drop a subscription."""
 
     subscription_id: Annotated[str, Meta(max_length=128)]
@@ -309,50 +309,50 @@ class _Result(Struct, tag_field="arm", kw_only=True, frozen=True):
     """What the result arms share: the tag field."""
 
 
-class IssueResult(_Result, tag="issue"):
+class IssueResult(_Result, tag="issue", frozen=True, kw_only=True):
     """Answers create_issue and get_issue."""
 
     issue: Issue
 
 
-class IssueCommentResult(_Result, tag="issue_comment"):
+class IssueCommentResult(_Result, tag="issue_comment", frozen=True, kw_only=True):
     """Answers comment_on_issue."""
 
     comment: CommentRef
 
 
-class PullRequestResult(_Result, tag="pull_request"):
+class PullRequestResult(_Result, tag="pull_request", frozen=True, kw_only=True):
     """Answers create_pull_request and get_pull_request."""
 
     pull_request: PullRequest
 
 
-class PullRequestCommentResult(_Result, tag="pr_comment"):
+class PullRequestCommentResult(_Result, tag="pr_comment", frozen=True, kw_only=True):
     """Answers comment_on_pull_request."""
 
     comment: CommentRef
 
 
-class ReviewResult(_Result, tag="review"):
+class ReviewResult(_Result, tag="review", frozen=True, kw_only=True):
     """Answers submit_review."""
 
     review: ReviewRef
 
 
-class IssuesResult(_Result, tag="issues"):
+class IssuesResult(_Result, tag="issues", frozen=True, kw_only=True):
     """Answers list_issues. ``next_cursor`` is "" on the last page. Items carry no comments."""
 
     items: list[Issue]
     next_cursor: str = ""
 
 
-class SubscribedResult(_Result, tag="subscribed"):
+class SubscribedResult(_Result, tag="subscribed", frozen=True, kw_only=True):
     """Answers subscribe."""
 
     subscription_id: str
 
 
-class UnsubscribedResult(_Result, tag="unsubscribed"):
+class UnsubscribedResult(_Result, tag="unsubscribed", frozen=True, kw_only=True):
     """Answers unsubscribe."""
 
 
@@ -371,7 +371,7 @@ ErrorCode: TypeAlias = Literal[
 Outcome: TypeAlias = Literal["", "not_sent", "rejected", "unknown"]
 
 
-class ErrorResult(_Result, tag="error"):
+class ErrorResult(_Result, tag="error", frozen=True, kw_only=True):
     """A domain failure, answered in-band: the connection lives on.
 
     ``retry_after_ms`` is 0 where nothing is known. ``outcome`` says of a failed write whether it was ``not_sent``,

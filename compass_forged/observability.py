@@ -1,0 +1,94 @@
+"""Logs and counters of the daemon: one JSON object a line, each call once, never a body, a title or a token.
+
+Modules take their logger with ``get_logger(__name__)``; nothing is configured at import, so that a library user and a
+test decide for themselves. Counters are plain numbers by name and labels; ``status`` shows them.
+"""
+
+import logging
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, MutableMapping
+from typing import Any, Final, Literal, TextIO, TypeAlias
+
+import structlog
+
+LOG_STRING_MAX_CHARS: Final = 200
+LogFormat: TypeAlias = Literal["json", "console", "auto"]
+
+_TOKEN_SHAPES = re.compile(
+    r"gh[a-z]_[A-Za-z0-9._-]{16,}|github_pat_[A-Za-z0-9_]{16,}|lin_[a-z]+_[A-Za-z0-9]{16,}|(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}"
+)
+_secrets: set[str] = set()
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """The logger of a module."""
+    logger: structlog.stdlib.BoundLogger = structlog.get_logger(name)
+    return logger
+
+
+def register_secret(value: str) -> None:
+    """Have ``value`` cut out of everything that is logged from now on. Values under 8 characters are ignored."""
+    if len(value) >= 8:  # noqa: PLR2004 -- a shorter one would cut ordinary words out of the log
+        _secrets.add(value)
+
+
+def redact(text: str) -> str:
+    """``text`` without tokens: by their shapes, and by every value that was registered."""
+    for secret in _secrets:
+        if secret in text:
+            text = text.replace(secret, "[secret]")
+    return _TOKEN_SHAPES.sub("[secret]", text)
+
+
+def _redact_event(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key, value in event.items():
+        if isinstance(value, str):
+            text = redact(value)
+            event[key] = (
+                text if key == "exception" or len(text) <= LOG_STRING_MAX_CHARS else (text[:LOG_STRING_MAX_CHARS] + "…")
+            )
+    return event
+
+
+def configure_logging(form: LogFormat = "auto", level: str = "info", stream: TextIO | None = None) -> None:
+    """Set up logging for a process: JSON lines, or colours where ``auto`` finds a terminal."""
+    out = stream or sys.stderr
+    console = form == "console" or (form == "auto" and out.isatty())
+    renderer = structlog.dev.ConsoleRenderer(colors=out.isatty()) if console else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.stdlib.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _redact_event,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )
+    # These log whole URLs at INFO and set-cookie headers at DEBUG.
+    for chatty in ("httpx", "httpcore", "hpack", "asyncio", "trio_asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+class Counters:
+    """Named counts with labels: ``counters.add("calls", arm="get_issue", code="ok")``."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+
+    def add(self, name: str, amount: int = 1, /, **labels: str) -> None:
+        """Count ``amount`` more."""
+        self._counts[name, tuple(sorted(labels.items()))] += amount
+
+    def total(self, name: str, /, **labels: str) -> int:
+        """The sum of a name's counts over all label sets that contain ``labels``."""
+        wanted = set(labels.items())
+        return sum(count for (key, have), count in self._counts.items() if key == name and wanted <= set(have))
+
+    def rows(self) -> Iterable[tuple[str, dict[str, str], int]]:
+        """Every count as (name, labels, count), sorted."""
+        return [(name, dict(labels), count) for (name, labels), count in sorted(self._counts.items())]
