@@ -187,5 +187,12 @@ class ContainerUnknown(StoreConflict):
     """No container of that name is open on this host."""
 
 
+class ValueRefused(StoreError):
+    """A value that the store's schema does not admit: this program's own fault, since values are judged long before.
+
+    The message names the rule and never the value. Nothing was written.
+    """
+
+
 class SchemaMismatch(StoreError):
     """The database's schema is not one that this version may run on: changed, newer, or not migrated."""

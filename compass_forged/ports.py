@@ -208,11 +208,13 @@ class CallContext:
         container: for fairness at the budget gate.
         guard: how a write tells that it goes out.
         forge_requests: how many HTTP requests the call has cost so far; the caller counts.
+        coordinate: where the call went, as ``provider:host/repo``, for the log; the service fills it in.
     """
 
     container: str
     guard: WriteGuard
     forge_requests: int = 0
+    coordinate: str = ""
 
 
 class Provider(Protocol):
@@ -307,7 +309,7 @@ class Caller:
 class ForgeCaller(Protocol):
     """The one-method seam between hub and service."""
 
-    async def execute(self, caller: Caller, call: ForgeCall, guard: WriteGuard) -> ResultArm:
+    async def execute(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm:
         """Execute one call as the caller.
 
         Returns:

@@ -1,0 +1,313 @@
+"""The arithmetic of one credential's limits at a forge. Sans-IO: every method is told the time and none waits.
+
+Times are monotonic seconds. The rules:
+
+* what a forge never told is no limit (an enterprise server without rate headers is not one with nothing left);
+* a request in flight counts as spent, since its answer may still be on its way when the next one asks;
+* every closure names its own end, and opens by itself when that has come;
+* nothing that a server says can close a budget for more than an hour, or for less than a second.
+
+Sources: GitHub's "Rate limits for the REST API" and "Best practices for using the REST API".
+"""
+
+import math
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Final, Literal, TypeAlias
+
+Kind: TypeAlias = Literal["write", "read", "background"]
+"""What a request is for: writes go before reads, and background reads leave the larger reserve."""
+
+DELAY_MIN_SECONDS: Final = 1.0
+DELAY_MAX_SECONDS: Final = 3600.0
+DELAY_UNKNOWN_SECONDS: Final = 60.0
+"""How long a limit counts whose end the server did not tell."""
+
+_SAME_WINDOW_SECONDS = 5.0  # the Date header has whole seconds, and answers overtake one another
+_NEGLIGIBLE_SECONDS = 1e-6  # what float rounding can leave of a delay that has passed
+_INTEGER = re.compile(r"[0-9]{1,12}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """The limits that we keep on our own side.
+
+    Attributes:
+        reserve: how many requests of each limit are left untouched, for others who share the credential.
+        background_share: the share of a limit that background reads leave untouched.
+        creations_per_minute: the most writes in any 60 seconds.
+        creations_per_hour: the most writes in any 3,600 seconds.
+        creation_burst: how many writes may follow one another at once.
+        creation_interval: seconds between writes once the burst is used up.
+        throttle_first: seconds to stay away after a secondary limit that named no time; doubles each time.
+        throttle_max: the end of that doubling, in seconds; after as long without one it starts anew.
+    """
+
+    reserve: int = 10
+    background_share: float = 0.1
+    creations_per_minute: int = 80
+    creations_per_hour: int = 500
+    creation_burst: int = 10
+    creation_interval: float = 1.0
+    throttle_first: float = 60.0
+    throttle_max: float = 900.0
+
+    def __post_init__(self) -> None:
+        """Refuse settings under which nothing could ever pass."""
+        positive = (
+            self.creations_per_minute,
+            self.creations_per_hour,
+            self.creation_burst,
+            self.throttle_first,
+            self.throttle_max,
+        )
+        if min(positive) <= 0 or min(self.reserve, self.background_share, self.creation_interval) < 0:
+            raise ValueError("budget: limits must be positive, and reserve, share and interval not negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one answer said of a limit: ``resets_in`` is in seconds from the answer on."""
+
+    resource: str
+    limit: int | None
+    remaining: int
+    resets_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceStatus:
+    """One limit as it stands: None where the forge has not told."""
+
+    resource: str
+    limit: int | None
+    remaining: int | None
+    resets_in: float | None
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatus:
+    """A budget as it stands, for an operator. Times are in seconds from now."""
+
+    closed_for: float
+    creations_last_hour: int
+    resources: tuple[ResourceStatus, ...]
+
+
+@dataclass(slots=True)
+class _Bucket:
+    limit: int | None = None
+    remaining: int | None = None
+    reset_at: float | None = None
+    in_flight: int = 0
+
+    def roll(self, now: float) -> None:
+        """Past its reset a window is over: what the next one holds is the limit, until an answer tells more."""
+        if self.reset_at is not None and now >= self.reset_at:
+            self.remaining = self.limit
+            self.reset_at = None
+
+    def observe(self, reading: Reading, now: float) -> None:
+        """Take over a reading; one that is late, or of a window that is over, never raises what remains."""
+        reset_at = now + reading.resets_in
+        if self.remaining is None or self.reset_at is None or reset_at > self.reset_at + _SAME_WINDOW_SECONDS:
+            self.remaining = reading.remaining
+            self.reset_at = reset_at
+        elif reset_at >= self.reset_at - _SAME_WINDOW_SECONDS:
+            self.remaining = min(self.remaining, reading.remaining)
+            self.reset_at = max(self.reset_at, reset_at)
+        self.limit = reading.limit if reading.limit is not None else self.limit
+
+    def opens_in(self, floor: int, now: float) -> float:
+        self.roll(now)
+        if self.remaining is None or self.remaining - self.in_flight > floor:
+            return 0.0
+        if self.reset_at is not None:
+            return self.reset_at - now
+        # A fresh window of which nothing is known yet: one request at a time finds out.
+        return math.inf if self.in_flight else 0.0
+
+
+@dataclass(slots=True)
+class Budget:
+    """What one credential may still spend. The caller asks ``opens_in``, then ``spend``s, then ``settle``s."""
+
+    settings: BudgetSettings = field(default_factory=BudgetSettings)
+    _buckets: dict[str, _Bucket] = field(default_factory=dict[str, _Bucket])
+    _creations: deque[float] = field(default_factory=deque[float])
+    _paced_until: float = -math.inf
+    _closed_until: float = -math.inf
+    _strikes: int = 0
+
+    def opens_in(self, kind: Kind, resource: str, now: float) -> float:
+        """Seconds until a request of this kind may go: 0 now; ``inf`` if only an answer in flight can tell."""
+        delay = max(0.0, self._closed_until - now)
+        bucket = self._buckets.get(resource)
+        if bucket is not None:
+            delay = max(delay, bucket.opens_in(self._floor(kind, bucket), now))
+        if kind == "write":
+            delay = max(delay, self._creation_opens_in(now))
+        return delay if delay > _NEGLIGIBLE_SECONDS else 0.0
+
+    def spend(self, kind: Kind, resource: str, now: float) -> None:
+        """Count a request as sent. Every ``spend`` needs one ``settle``."""
+        self._buckets.setdefault(resource, _Bucket()).in_flight += 1
+        if kind == "write":
+            self._creations.append(now)
+            self._paced_until = max(self._paced_until, now) + self.settings.creation_interval
+
+    def settle(
+        self,
+        kind: Kind,
+        resource: str,
+        spent_at: float,
+        now: float,
+        *,
+        reading: Reading | None = None,
+        sent: bool = True,
+    ) -> None:
+        """End what ``spend`` began at ``spent_at``.
+
+        Args:
+            kind: as it was given to ``spend``.
+            resource: as it was given to ``spend``.
+            spent_at: the time that was given to ``spend``.
+            now: the time.
+            reading: what the answer said of its limit; it may name another resource. None if it said nothing.
+            sent: whether anything reached the forge; a request that did not is given back whole.
+        """
+        bucket = self._buckets.setdefault(resource, _Bucket())
+        bucket.in_flight -= 1
+        if not sent:
+            self._give_back(kind, spent_at)
+        elif reading is None and bucket.remaining is not None:
+            bucket.remaining = max(0, bucket.remaining - 1)
+        if reading is not None:
+            told = self._buckets.setdefault(reading.resource, _Bucket())
+            told.roll(now)
+            told.observe(reading, now)
+
+    def throttle(self, retry_after: float | None, now: float) -> float:
+        """The forge wants to be left alone: close everything. Returns the seconds until it opens.
+
+        Answers to requests that went out before the closure do not lengthen it, unless they name a later end.
+        """
+        if retry_after is None:
+            if now < self._closed_until:
+                return self._closed_until - now
+            if now - self._closed_until >= self.settings.throttle_max:
+                self._strikes = 0
+            retry_after = min(self.settings.throttle_max, self.settings.throttle_first * 2.0**self._strikes)
+            self._strikes = min(self._strikes + 1, 32)
+        self._closed_until = max(self._closed_until, now + retry_after)
+        # No burst when it opens: those who waited would all go in the same instant, and be throttled again.
+        self._paced_until = max(self._paced_until, self._closed_until + self._burst_seconds())
+        return self._closed_until - now
+
+    def exhaust(self, resource: str, resets_in: float, now: float) -> float:
+        """The forge refused for want of ``resource``: nothing remains until then. Returns the seconds until then."""
+        bucket = self._buckets.setdefault(resource, _Bucket())
+        bucket.remaining = 0
+        bucket.reset_at = now + resets_in
+        return resets_in
+
+    def status(self, now: float) -> BudgetStatus:
+        """How the budget stands."""
+        for bucket in self._buckets.values():
+            bucket.roll(now)
+        self._forget_creations(now)
+        return BudgetStatus(
+            closed_for=max(0.0, self._closed_until - now),
+            creations_last_hour=len(self._creations),
+            resources=tuple(
+                ResourceStatus(
+                    resource=name,
+                    limit=bucket.limit,
+                    remaining=bucket.remaining,
+                    resets_in=None if bucket.reset_at is None else bucket.reset_at - now,
+                    in_flight=bucket.in_flight,
+                )
+                for name, bucket in sorted(self._buckets.items())
+            ),
+        )
+
+    def _floor(self, kind: Kind, bucket: _Bucket) -> int:
+        if kind != "background" or bucket.limit is None:
+            return self.settings.reserve
+        return max(self.settings.reserve, math.ceil(bucket.limit * self.settings.background_share))
+
+    def _burst_seconds(self) -> float:
+        return (self.settings.creation_burst - 1) * self.settings.creation_interval
+
+    def _creation_opens_in(self, now: float) -> float:
+        self._forget_creations(now)
+        settings = self.settings
+        delay = self._paced_until - self._burst_seconds() - now
+        if len(self._creations) >= settings.creations_per_minute:
+            delay = max(delay, self._creations[-settings.creations_per_minute] + 60.0 - now)
+        if len(self._creations) >= settings.creations_per_hour:
+            delay = max(delay, self._creations[-settings.creations_per_hour] + 3600.0 - now)
+        return delay
+
+    def _forget_creations(self, now: float) -> None:
+        while self._creations and self._creations[0] + 3600.0 - now <= _NEGLIGIBLE_SECONDS:
+            self._creations.popleft()
+
+    def _give_back(self, kind: Kind, spent_at: float) -> None:
+        if kind == "write" and spent_at in self._creations:
+            self._creations.remove(spent_at)
+            self._paced_until -= self.settings.creation_interval
+
+
+def served_at(date_header: str | None, wall_now: float) -> float:
+    """When an answer was made, as epoch seconds by the server's own clock; ``wall_now`` where it does not say."""
+    moment = _http_date(date_header)
+    return wall_now if moment is None else moment
+
+
+def reset_delay(reset: str | None, served: float) -> float:
+    """Seconds until a limit resets that is given in epoch seconds.
+
+    A missing or unreadable time is ``DELAY_UNKNOWN_SECONDS``; one in the past or absurdly far is drawn into
+    [``DELAY_MIN_SECONDS``, ``DELAY_MAX_SECONDS``]. One second is added, as the server counts in whole ones.
+    """
+    seconds = parse_count(reset)
+    if seconds is None:
+        return DELAY_UNKNOWN_SECONDS
+    return _clamp(seconds - served + 1.0)
+
+
+def retry_delay(retry_after: str | None, served: float) -> float | None:
+    """Seconds that a ``Retry-After`` names, as a number or as a date, drawn into the same bounds; None if it names none."""
+    if retry_after is None:
+        return None
+    seconds = parse_count(retry_after)
+    if seconds is not None:
+        return _clamp(float(seconds))
+    moment = _http_date(retry_after)
+    return None if moment is None else _clamp(moment - served)
+
+
+def parse_count(text: str | None) -> int | None:
+    """A header's non-negative integer in ASCII digits; None for anything else."""
+    trimmed = "" if text is None else text.strip()
+    return int(trimmed) if _INTEGER.fullmatch(trimmed) else None
+
+
+def _clamp(delay: float) -> float:
+    return min(DELAY_MAX_SECONDS, max(DELAY_MIN_SECONDS, delay))
+
+
+def _http_date(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        moment = parsedate_to_datetime(text)
+        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return aware.timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,243 @@
+"""The daemon's configuration: one TOML file, checked as a whole before anything starts.
+
+Unknown keys are refused with the nearest known one. Secrets never stand in the file: a credential is the name of a
+file or of an environment variable. Every limit and deadline has its unit in its name.
+"""
+
+import os
+import socket
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Final, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from compass_forged.errors import ConfigError
+
+CONFIG_VARIABLE: Final = "FORGED_CONFIG"
+DEFAULT_PATH: Final = Path("/etc/compass-forged/config.toml")
+USUAL_VARIABLES: Final[Mapping[tuple[str, str], str]] = {
+    ("github", "author"): "GITHUB_FORGE_TOKEN",
+    ("github", "reviewer"): "GITHUB_FORGE_REVIEWER_TOKEN",
+}
+"""The variables that a role takes its token from where no file names another place."""
+
+_Seconds = Annotated[float, Meta(gt=0, le=3600)]
+_Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class StoreVariable(Struct, forbid_unknown_fields=True, frozen=True):
+    """``store = { env = "NAME" }``: the variable that holds the DSN."""
+
+    env: str
+
+
+class TokenPlace(Struct, forbid_unknown_fields=True, frozen=True):
+    """Where a role's token comes from: exactly one of ``file`` and ``env``."""
+
+    file: str = ""
+    env: str = ""
+
+
+class ForgeConfig(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """One ``[[forge]]``: a provider at a host, and where its roles' tokens come from."""
+
+    provider: str
+    default: bool = False
+    host: str = "github.com"
+    base_url: str = "https://api.github.com"
+    ca_file: str = ""
+    author: TokenPlace | None = None
+    reviewer: TokenPlace | None = None
+
+
+class Limits(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """``[limits]``: what a container may ask of the daemon, and how long things may take."""
+
+    frame_max_bytes: Annotated[int, Meta(ge=1024, le=16 << 20)] = 1 << 20
+    connections_per_container: _Count = 16
+    calls_per_connection: _Count = 64
+    calls_per_container: _Count = 128
+    outbox_max_bytes: Annotated[int, Meta(ge=4096, le=1 << 30)] = 1 << 20
+    frame_seconds: _Seconds = 10.0
+    send_seconds: _Seconds = 10.0
+    read_seconds: _Seconds = 15.0
+    write_seconds: _Seconds = 30.0
+    grace_seconds: _Seconds = 30.0
+    record_seconds: _Seconds = 10.0
+    attribution_seconds: _Seconds = 0.2
+    drain_seconds: _Seconds = 20.0
+    store_connections: Annotated[int, Meta(ge=1, le=64)] = 4
+
+
+class BudgetConfig(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """``[budget]``: the gate in front of each credential."""
+
+    reserve: Annotated[int, Meta(ge=0, le=5000)] = 10
+    creations_per_minute: _Count = 80
+    creations_per_hour: _Count = 500
+    write_burst: _Count = 10
+    write_interval_seconds: Annotated[float, Meta(ge=0, le=60)] = 1.0
+
+
+class LogConfig(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """``[log]``: ``auto`` is coloured on a terminal and JSON elsewhere."""
+
+    format: Literal["auto", "json", "console"] = "auto"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Config(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The whole configuration."""
+
+    run_dir: str = "/run/compass-forged"
+    state_dir: str = "/var/lib/compass-forged"
+    host_id: str = ""
+    store: str | StoreVariable = "embedded"
+    forge: list[ForgeConfig] = field(default_factory=list)
+    limits: Limits = field(default_factory=Limits)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+
+    @property
+    def host(self) -> str:
+        """Which host this daemon is in the store: ``host_id``, or the machine's name."""
+        return self.host_id or socket.gethostname()
+
+
+def find_config(given: Path | None, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The configuration file: the one given, else ``FORGED_CONFIG``'s, else the default place's if there is one."""
+    if given is not None:
+        return given
+    if named := environ.get(CONFIG_VARIABLE):
+        return Path(named)
+    return DEFAULT_PATH if DEFAULT_PATH.is_file() else None
+
+
+def load_config(path: Path | None, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read and check a configuration; without a file, the defaults.
+
+    Raises:
+        ConfigError: one line naming the file, the key and the mend.
+    """
+    if path is None:
+        return check_config(Config(), "configuration", environ)
+    try:
+        with path.open("rb") as file:
+            raw = tomllib.load(file)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file; write one, or name another with --config") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    _refuse_unknown(raw, Config, str(path), "")
+    try:
+        config = msgspec.convert(raw, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {_plain(str(error))}") from error
+    return check_config(config, str(path), environ)
+
+
+def check_config(config: Config, where: str, environ: Mapping[str, str] = os.environ) -> Config:
+    """Check what types cannot say, and give roles without a place their usual variables.
+
+    Raises:
+        ConfigError: as ``load_config``.
+    """
+    if isinstance(config.store, str) and config.store not in {"embedded", "memory"}:
+        _check_dsn(config.store, where)
+    if isinstance(config.store, StoreVariable) and not environ.get(config.store.env):
+        raise ConfigError(f"{where}: store.env: the variable {config.store.env!r} is not set; set it to a DSN")
+    for key, value in (("run_dir", config.run_dir), ("state_dir", config.state_dir)):
+        if not Path(value).is_absolute():
+            raise ConfigError(f"{where}: {key}: {value!r} is no absolute path")
+    forges = [_with_usual(forge, where, index, environ) for index, forge in enumerate(_listed(config, environ))]
+    _check_forges(forges, where)
+    return msgspec.structs.replace(config, forge=forges)
+
+
+def _listed(config: Config, environ: Mapping[str, str]) -> list[ForgeConfig]:
+    """The file's forges; without any, the GitHub one that its usual variable brings to life."""
+    if config.forge or not environ.get(USUAL_VARIABLES["github", "author"]):
+        return config.forge
+    return [ForgeConfig(provider="github", default=True)]
+
+
+def _with_usual(forge: ForgeConfig, where: str, index: int, environ: Mapping[str, str]) -> ForgeConfig:
+    place = f"{where}: forge[{index}]"
+    if forge.provider != "github":
+        known = "github" if forge.provider in {"linear", "gitlab", "forgejo"} else "github (did you misspell it?)"
+        raise ConfigError(f"{place}.provider: {forge.provider!r} is not there yet; this version has {known}")
+    roles = {"author": forge.author, "reviewer": forge.reviewer}
+    for role, given in roles.items():
+        usual = USUAL_VARIABLES.get((forge.provider, role), "")
+        if given is None and usual and environ.get(usual):
+            roles[role] = TokenPlace(env=usual)
+        elif given is not None and bool(given.file) == bool(given.env):
+            raise ConfigError(f"{place}.{role}: give exactly one of file and env")
+    if roles["author"] is None:
+        usual = USUAL_VARIABLES[forge.provider, "author"]
+        raise ConfigError(f'{place}.author: missing; write author = {{ file = "…" }}, or set {usual}')
+    return msgspec.structs.replace(forge, **roles)
+
+
+def _check_forges(forges: list[ForgeConfig], where: str) -> None:
+    seen: set[tuple[str, str]] = set()
+    for index, forge in enumerate(forges):
+        key = (forge.provider, forge.host)
+        if not forge.host:
+            raise ConfigError(f"{where}: forge[{index}].host: must not be empty")
+        if key in seen:
+            raise ConfigError(f"{where}: forge[{index}]: {forge.provider} at {forge.host} is configured twice")
+        seen.add(key)
+    defaults = sum(forge.default for forge in forges)
+    if forges and defaults != 1:
+        raise ConfigError(f"{where}: forge: exactly one must have default = true, {defaults} have")
+
+
+def _check_dsn(dsn: str, where: str) -> None:
+    """Only a DSN without a password may stand in the file. The message shows nothing of it."""
+    parts = urlsplit(dsn)
+    if parts.scheme not in {"postgresql", "postgres"}:
+        raise ConfigError(f'{where}: store: must be "embedded", "memory", {{ env = "…" }} or a postgresql:// DSN')
+    if parts.password is not None or any(key == "password" for key, _ in parse_qsl(parts.query)):
+        raise ConfigError(f'{where}: store: the DSN holds a password; put it into a variable: store = {{ env = "…" }}')
+
+
+def _refuse_unknown(raw: object, struct: type[Struct], where: str, prefix: str) -> None:
+    """Name an unknown key with its nearest known one, all through the file."""
+    if not isinstance(raw, dict):
+        return
+    names = {one.name: one for one in msgspec.structs.fields(struct)}
+    for key, value in raw.items():
+        if key not in names:
+            near = get_close_matches(key, names, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(names))}"
+            raise ConfigError(f"{where}: {prefix}{key}: unknown key{hint}")
+        for inner in _structs_in(names[key].type):
+            if isinstance(value, list):
+                for index, item in enumerate(value):
+                    _refuse_unknown(item, inner, where, f"{prefix}{key}[{index}].")
+            else:
+                _refuse_unknown(value, inner, where, f"{prefix}{key}.")
+
+
+def _structs_in(kind: object) -> list[type[Struct]]:
+    """The Structs that a field's type mentions."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return [kind]
+    return [found for argument in getattr(kind, "__args__", ()) for found in _structs_in(argument)]
+
+
+def _plain(message: str) -> str:
+    """The library's message with the key first: ``limits.drain_seconds: expected float > 0.0``."""
+    what, _, at = message.partition(" - at `$")
+    what = what.replace("`", "")
+    what = what[:1].lower() + what[1:]
+    key = at.rstrip("`").lstrip(".")
+    return f"{key}: {what}" if key else what

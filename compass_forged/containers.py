@@ -1,0 +1,228 @@
+"""The containers of this host: which are open, who is bound in them, and the listeners that serve them.
+
+Every change goes to the store first, then into memory, one at a time. Each listener is a supervised task of its own:
+a crash costs that container a moment and the others nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import trio
+
+from compass_forged.errors import ContainerUnknown, StartError
+from compass_forged.gateway import Gateway
+from compass_forged.hub import Hub
+from compass_forged.listener import (
+    CONTAINER_NAME,
+    Peer,
+    RunDir,
+    UnixListener,
+    bind_container,
+    remove_container_dir,
+    serve_listener,
+)
+from compass_forged.observability import Counters, get_logger
+from compass_forged.owner import is_handle
+from compass_forged.ports import ContainerSpec, Session, SessionBinding, Store
+from compass_forged.scope import check_scope
+from compass_forged.sessions import SessionTable
+from compass_forged.supervise import supervise
+
+_log = get_logger(__name__)
+
+UID_MAX = 2**32 - 2
+"""The largest uid or gid; the one above means "none" to the kernel."""
+
+
+@dataclass(slots=True)
+class OpenContainer:
+    """An open container as the daemon runs it."""
+
+    spec: ContainerSpec
+    listening: bool = False
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    stopped: trio.Event = field(default_factory=trio.Event)
+
+
+class BadRequest(ValueError):
+    """An operation's values make no sense: one line naming the value and the rule."""
+
+
+class Containers:
+    """Opens, binds, unbinds and closes; one instance a daemon."""
+
+    def __init__(
+        self,
+        run_dir: RunDir,
+        host_id: str,
+        *,
+        store: Store,
+        sessions: SessionTable,
+        hub: Hub,
+        gateway: Gateway,
+        counters: Counters,
+    ) -> None:
+        """The run directory must be locked."""
+        self._run_dir = run_dir
+        self._host_id = host_id
+        self._store = store
+        self._sessions = sessions
+        self._hub = hub
+        self._gateway = gateway
+        self._counters = counters
+        self._open: dict[str, OpenContainer] = {}
+        self._changing = trio.StrictFIFOLock()
+        self._nursery: trio.Nursery | None = None
+
+    async def run(
+        self, specs: Iterable[ContainerSpec], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Own the listeners' nursery, first of those that ``specs`` restores; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for spec in specs:
+                try:
+                    await self._listen(spec)
+                except StartError as error:
+                    # One container that cannot be restored must not keep the others away.
+                    self._open[spec.name] = OpenContainer(spec)
+                    self._open[spec.name].stopped.set()
+                    _log.error("container not restored", container=spec.name, error=str(error))
+            task_status.started()
+            await trio.sleep_forever()
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    async def open(self, spec: ContainerSpec) -> OpenContainer:
+        """Open a container, or change an open one's settings.
+
+        Raises:
+            BadRequest: the name, a uid or the group cannot be one.
+            StartError: its socket cannot be bound.
+            StoreUnavailable: it could not be kept.
+        """
+        _check_spec(spec)
+        async with self._changing:
+            await self._store.open_container(self._host_id, spec)
+            current = self._open.get(spec.name)
+            if current is not None and current.listening and current.spec.socket_group == spec.socket_group:
+                current.spec = spec
+                return current
+            if current is not None:
+                await self._stop(current)
+            return await self._listen(spec)
+
+    async def close(self, name: str) -> None:
+        """Close a container and end its session; one that is not open is fine."""
+        async with self._changing:
+            await self._store.close_container(self._host_id, name)
+            if session := self._sessions.unbind(name):
+                self._hub.unbound(session.session_id)
+            current = self._open.pop(name, None)
+            if current is not None:
+                await self._stop(current)
+                self._gateway.forget(name)
+                remove_container_dir(self._run_dir, name)
+
+    async def bind(self, binding: SessionBinding) -> Session:
+        """Bind a session to an open container.
+
+        Raises:
+            BadRequest: a handle, the session id or a scope pattern cannot be one.
+            StoreConflict: the accounts, the session or the container say otherwise.
+            StoreUnavailable: it could not be kept.
+        """
+        _check_binding(binding)
+        async with self._changing:
+            if binding.container not in self._open:
+                raise ContainerUnknown(f"container {binding.container[:140]!r} is not open; open it first")
+            session = await self._store.bind_session(self._host_id, binding)
+            if replaced := self._sessions.bind(session):
+                self._hub.unbound(replaced.session_id)
+            return session
+
+    async def unbind(self, container: str) -> None:
+        """End the container's session; its unsent calls are given up."""
+        async with self._changing:
+            if container not in self._open:
+                raise ContainerUnknown(f"container {container[:140]!r} is not open")
+            await self._store.end_session(self._host_id, container)
+            if session := self._sessions.unbind(container):
+                self._hub.unbound(session.session_id)
+
+    def items(self) -> list[OpenContainer]:
+        """The open containers, by name."""
+        return [self._open[name] for name in sorted(self._open)]
+
+    def get(self, name: str) -> OpenContainer:
+        """One open container."""
+        return self._open[name]
+
+    # --- listeners --------------------------------------------------------------------------------------------------
+
+    async def _listen(self, spec: ContainerSpec) -> OpenContainer:
+        """Bind now, so that what is wrong is answered; then serve under supervision."""
+        if self._nursery is None:
+            raise StartError("the daemon is stopping")
+        first = bind_container(self._run_dir, spec.name, group=spec.socket_group)
+        container = self._open[spec.name] = OpenContainer(spec, listening=True)
+        self._nursery.start_soon(self._serve, container, first, name=f"listener {spec.name}")
+        return container
+
+    async def _stop(self, container: OpenContainer) -> None:
+        container.scope.cancel()
+        await container.stopped.wait()  # bounded: the listener's tasks end at their next checkpoint
+
+    async def _serve(self, container: OpenContainer, first: UnixListener) -> None:
+        name = container.spec.name
+        bound: list[UnixListener] = [first]
+
+        async def handle(stream: trio.SocketStream, peer: Peer) -> None:
+            allowed = container.spec.allowed_uids
+            if allowed and peer.uid not in allowed:
+                self._counters.add("connections_refused")
+                _log.warning("connection refused: uid not allowed", container=name, uid=peer.uid, pid=peer.pid)
+                await trio.aclose_forcefully(stream)
+                return
+            _log.info("connected", container=name, uid=peer.uid, gid=peer.gid, pid=peer.pid)
+            await self._gateway.serve_connection(stream, name)
+
+        async def listen() -> None:
+            listener = bound.pop() if bound else bind_container(self._run_dir, name, group=container.spec.socket_group)
+            try:
+                await serve_listener(listener, handle, connections=self._gateway.limits.connections_per_container)
+            finally:
+                listener.close()
+
+        try:
+            with container.scope:
+                await supervise(f"listener:{name}", listen, counters=self._counters)
+        finally:
+            container.listening = False
+            container.stopped.set()
+            for listener in bound:
+                listener.close()
+
+
+def _check_spec(spec: ContainerSpec) -> None:
+    if CONTAINER_NAME.fullmatch(spec.name) is None:
+        raise BadRequest(
+            f"container {spec.name[:140]!r}: a name is 1 to 128 of a-z A-Z 0-9 _ . - and starts with a letter or digit"
+        )
+    for number in (*spec.allowed_uids, *(() if spec.socket_group is None else (spec.socket_group,))):
+        if not 0 <= number <= UID_MAX:
+            raise BadRequest(f"container {spec.name}: {number} is no uid or gid")
+
+
+def _check_binding(binding: SessionBinding) -> None:
+    for what, word in (("session", binding.session_id), ("agent", binding.agent), ("owner", binding.owner)):
+        if not is_handle(word):
+            raise BadRequest(
+                f"{what} {word[:80]!r}: must be 1 to 39 of a-z 0-9 - and start with a letter or digit, "
+                "since it is written into what the agent creates"
+            )
+    if binding.scope is not None:
+        try:
+            check_scope(binding.scope)
+        except ValueError as error:
+            raise BadRequest(str(error)) from error

@@ -1,0 +1,266 @@
+"""Sockets on disk: the run directory and its lock, and one listener per container.
+
+The rules, each against a race or an attack:
+
+* A lock file per run directory (``flock``) decides who owns the paths in it. Connect-then-unlink and rename-over are
+  both races; the lock goes with the process, also after SIGKILL.
+* A container has a directory of its own, opened without following a link, its owner and mode checked; the socket is
+  bound through that descriptor, so that swapping the path cannot redirect it.
+* What is not a socket at a socket's path is an error that names it, and is never deleted. A stale socket is replaced,
+  under the lock. On close only the inode that was bound is unlinked.
+"""
+
+import errno
+import fcntl
+import os
+import re
+import socket
+import stat
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import trio
+
+from compass_forged.errors import StartError
+from compass_forged.observability import get_logger
+
+_log = get_logger(__name__)
+
+CONTAINER_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}", re.ASCII)
+SOCKET_NAME: Final = "forge.sock"
+SOCKET_PATH_MAX_BYTES: Final = 107
+"""What ``sun_path`` holds on Linux besides its NUL (unix(7))."""
+
+_BACKLOG: Final = 128
+_OVERLOAD: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_OVERLOAD_PAUSE_SECONDS: Final = 0.1
+_OVERLOAD_LOG_SECONDS: Final = 60.0
+_PEER_GONE: Final = frozenset({errno.ECONNABORTED, errno.EPERM, errno.EPROTO})
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What the kernel says of a connection's other end, at connect time (``SO_PEERCRED``)."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class RunDir:
+    """The run directory while this process owns it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.control_socket = path / "control.sock"
+
+    @classmethod
+    @contextmanager
+    def locked(cls, path: Path) -> "Iterator[Self]":
+        """Create the directory where missing and hold its lock.
+
+        Raises:
+            StartError: another daemon owns it, or it cannot be used.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o755)
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise StartError(f"run_dir {path}: {error.strerror}; create it, or set run_dir") from error
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise StartError(
+                    f"run_dir {path}: another daemon owns it; stop that one, or set another run_dir"
+                ) from error
+            (path / "containers").mkdir(exist_ok=True, mode=0o755)
+            yield cls(path)
+        finally:
+            os.close(lock)
+
+    def container_dir(self, name: str) -> Path:
+        """The directory that the container mounts."""
+        return self.path / "containers" / name
+
+    def container_socket(self, name: str) -> Path:
+        """The container's socket."""
+        return self.container_dir(name) / SOCKET_NAME
+
+
+class UnixListener:
+    """A listening Unix socket that knows the inode it bound."""
+
+    def __init__(self, listener: trio.socket.SocketType, directory: int, name: str, path: Path) -> None:
+        self._socket = listener
+        self._directory = directory
+        self._name = name
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        self._inode = (found.st_dev, found.st_ino)
+        self.path = path
+
+    async def accept(self) -> tuple[trio.SocketStream, Peer]:
+        """The next connection and who the kernel says it is. Overload is waited out; the peer's address is ignored."""
+        logged_at = -_OVERLOAD_LOG_SECONDS
+        while True:
+            try:
+                connection, _address = await self._socket.accept()
+            except OSError as error:
+                if error.errno in _PEER_GONE:
+                    continue
+                if error.errno not in _OVERLOAD:
+                    raise
+                now = trio.current_time()
+                if now - logged_at >= _OVERLOAD_LOG_SECONDS:
+                    logged_at = now
+                    _log.error("accept paused: out of file descriptors or memory", socket=str(self.path))
+                await trio.sleep(_OVERLOAD_PAUSE_SECONDS)
+                continue
+            try:
+                return trio.SocketStream(connection), _peer_of(connection)
+            except OSError:
+                connection.close()  # gone already
+
+    def close(self) -> None:
+        """Stop listening; remove the socket's file if it is still ours."""
+        self._socket.close()
+        try:
+            with suppress(FileNotFoundError):
+                found = os.stat(self._name, dir_fd=self._directory, follow_symlinks=False)
+                if (found.st_dev, found.st_ino) == self._inode:
+                    os.unlink(self._name, dir_fd=self._directory)
+        finally:
+            os.close(self._directory)
+
+
+def bind_control(run_dir: RunDir) -> UnixListener:
+    """Bind the control socket: 0600, in the run directory itself.
+
+    Raises:
+        StartError: the path is too long, taken by something else, or the directory cannot be trusted.
+    """
+    directory = _open_directory(run_dir.path, "run_dir")
+    return _bind(directory, run_dir.control_socket, mode=0o600, group=None)
+
+
+def bind_container(run_dir: RunDir, name: str, *, group: int | None = None) -> UnixListener:
+    """Bind a container's socket: directory 0750, socket 0660, both of ``group`` where one is given.
+
+    Raises:
+        StartError: the name or path cannot be used, something else stands there, or the group may not be set.
+    """
+    if CONTAINER_NAME.fullmatch(name) is None:
+        raise StartError(
+            f"container {name[:140]!r}: a name is 1 to 128 of a-z A-Z 0-9 _ . - and starts with a letter or digit"
+        )
+    path = run_dir.container_dir(name)
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o750)
+    directory = _open_directory(path, f"container {name}")
+    try:
+        os.fchmod(directory, 0o750)
+        if group is not None:
+            os.fchown(directory, -1, group)
+    except OSError as error:
+        os.close(directory)
+        raise StartError(f"container {name}: cannot set mode or group of {path}: {error.strerror}") from error
+    return _bind(directory, path / SOCKET_NAME, mode=0o660, group=group)
+
+
+def remove_container_dir(run_dir: RunDir, name: str) -> None:
+    """Remove a closed container's directory; one that holds something else stays."""
+    with suppress(OSError):
+        run_dir.container_dir(name).rmdir()
+
+
+def _open_directory(path: Path, what: str) -> int:
+    try:
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise StartError(
+            f"{what}: {path} is no directory of its own ({error.strerror}); remove what is there"
+        ) from error
+    found = os.fstat(directory)
+    if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+        os.close(directory)
+        raise StartError(
+            f"{what}: {path} must belong to uid {os.geteuid()} and not be writable by others; chown or chmod it"
+        )
+    return directory
+
+
+def _bind(directory: int, path: Path, *, mode: int, group: int | None) -> UnixListener:
+    """Bind ``path`` through its open directory, which the listener keeps."""
+    try:
+        if len(os.fsencode(path)) > SOCKET_PATH_MAX_BYTES:
+            raise StartError(
+                f"socket path {path} is over {SOCKET_PATH_MAX_BYTES} bytes; set a shorter run_dir or container name"
+            )
+        _clear_stale(directory, path)
+        raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            before = os.umask(0o777 & ~mode)  # umask rules the mode from the first moment on
+            try:
+                raw.bind(f"/proc/self/fd/{directory}/{path.name}")
+            finally:
+                os.umask(before)
+            if group is not None:
+                os.chown(path.name, -1, group, dir_fd=directory, follow_symlinks=False)
+            raw.listen(_BACKLOG)
+            raw.setblocking(False)
+            return UnixListener(trio.socket.from_stdlib_socket(raw), directory, path.name, path)
+        except BaseException:
+            raw.close()
+            raise
+    except OSError as error:
+        os.close(directory)
+        raise StartError(f"socket {path}: {error.strerror}") from error
+    except BaseException:
+        os.close(directory)
+        raise
+
+
+def _clear_stale(directory: int, path: Path) -> None:
+    """Remove a socket that an earlier daemon left; we hold the lock, so nobody listens on it."""
+    try:
+        found = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise StartError(f"socket {path}: something that is no socket is there; move it away, it is not deleted")
+    os.unlink(path.name, dir_fd=directory)
+
+
+def _peer_of(connection: trio.socket.SocketType) -> Peer:
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return Peer(*struct.unpack("3i", packed))
+
+
+async def serve_listener(
+    listener: UnixListener,
+    handler: Callable[[trio.SocketStream, Peer], Awaitable[None]],
+    *,
+    connections: int,
+) -> None:
+    """Accept for ever; at most ``connections`` at once, a slot being taken before the accept.
+
+    ``handler`` must close its stream and raise nothing but Cancelled. Runs until cancelled; does not close the
+    listener.
+    """
+    slots = trio.Semaphore(connections)
+
+    async def handle(stream: trio.SocketStream, peer: Peer) -> None:
+        try:
+            await handler(stream, peer)
+        finally:
+            slots.release()
+
+    async with trio.open_nursery() as nursery:
+        while True:
+            await slots.acquire()
+            stream, peer = await listener.accept()
+            nursery.start_soon(handle, stream, peer)

@@ -1,0 +1,252 @@
+"""What the service refuses and how it words it: the shape of a call, and the one table from errors to codes. Pure."""
+
+import re
+from typing import Final
+
+from compass_forged import errors, owner
+from compass_forged.errors import CallError, ForgeError, StoreError
+from compass_forged.wire.schema import (
+    ARTIFACT_NUMBER_MAX,
+    Arm,
+    CommentOnIssue,
+    CommentOnPullRequest,
+    CreateIssue,
+    CreatePullRequest,
+    ErrorResult,
+    ForgeCall,
+    GetIssue,
+    GetPullRequest,
+    InlineComment,
+    ListIssues,
+    Outcome,
+    SubmitReview,
+    Subscribe,
+    Unsubscribe,
+)
+
+MESSAGE_MAX_CHARS: Final = 500
+NOT_FOUND_MESSAGE: Final = "no such artifact, or this forge account may not touch it"
+"""One constant for 404 and for 403, so that nobody can probe for what exists: it names neither repo nor number."""
+
+VERDICTS: Final = ("approve", "request_changes", "comment")
+SIDES: Final = ("LEFT", "RIGHT")
+STATES: Final = ("open", "closed", "all")
+KINDS: Final = ("issue", "pull_request")
+
+# C0, DEL and C1, and the two Unicode line separators: what would start a second line or drive a terminal.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_LOCAL_PATH = re.compile(r"(?<![\w/:.])/(?:[\w.@+-]+/)+[\w.@+-]*")
+_QUERY = re.compile(r"(https?://[^\s?]+)\?\S*")
+
+
+# --- shape ----------------------------------------------------------------------------------------------------------
+
+
+def invalid(message: str) -> CallError:
+    """``invalid_argument``: nothing was touched."""
+    return CallError("invalid_argument", message, outcome="not_sent")
+
+
+def check_shape(call: ForgeCall) -> None:
+    """Refuse a call whose values make no sense, before anything is touched.
+
+    Raises:
+        CallError: ``invalid_argument`` naming the field.
+    """
+    arm = call.arm
+    if call.client_request_id and not (call.client_request_id.isascii() and call.client_request_id.isprintable()):
+        raise invalid("client_request_id: must be printable ASCII")
+    if not isinstance(arm, Unsubscribe):
+        _line("repo", arm.repo)
+    _check_arm(arm)
+
+
+def _check_arm(arm: Arm) -> None:  # noqa: C901 -- one case per arm
+    match arm:
+        case CreateIssue():
+            _line("title", arm.title)
+            _labels(arm.labels)
+            _text("body", arm.body)
+        case CreatePullRequest():
+            _line("title", arm.title)
+            _line("head_ref", arm.head_ref)
+            _no_control("base_ref", arm.base_ref)
+            _text("body", arm.body)
+        case CommentOnIssue():
+            _number("issue_number", arm.issue_number)
+            _words("body", arm.body)
+        case CommentOnPullRequest():
+            _number("pull_number", arm.pull_number)
+            _words("body", arm.body)
+        case SubmitReview():
+            _check_review(arm)
+        case GetIssue():
+            _number("issue_number", arm.issue_number)
+        case GetPullRequest():
+            _number("pull_number", arm.pull_number)
+        case ListIssues():
+            _one_of("state", arm.state or "open", STATES)
+            _labels(arm.labels)
+            if arm.limit < 0:
+                raise invalid("limit: must not be negative; leave it out for the default")
+        case Subscribe():
+            _one_of("kind", arm.kind, KINDS)
+            _number("number", arm.number)
+        case Unsubscribe():
+            _line("subscription_id", arm.subscription_id)
+
+
+def _check_review(arm: SubmitReview) -> None:
+    _number("pull_number", arm.pull_number)
+    _one_of("verdict", arm.verdict, VERDICTS)
+    if arm.verdict == "approve":
+        _text("body", arm.body)
+    else:
+        _words("body", arm.body)
+    for index, comment in enumerate(arm.comments):
+        _check_inline(f"comments[{index}]", comment)
+
+
+def _check_inline(place: str, comment: InlineComment) -> None:
+    _line(f"{place}.path", comment.path)
+    _number(f"{place}.line", comment.line)
+    if comment.start_line:
+        _number(f"{place}.start_line", comment.start_line)
+    for name, side in (("side", comment.side), ("start_side", comment.start_side)):
+        _one_of(f"{place}.{name}", side or "RIGHT", SIDES)
+    _words(f"{place}.body", comment.body)
+
+
+def _line(field: str, value: str) -> None:
+    if not value.strip():
+        raise invalid(f"{field}: must not be blank")
+    _no_control(field, value)
+
+
+def _no_control(field: str, value: str) -> None:
+    if _CONTROL.search(value):
+        raise invalid(f"{field}: must be one line without control characters")
+
+
+def _text(field: str, value: str) -> None:
+    if "\0" in value:
+        raise invalid(f"{field}: must not hold a NUL character")
+
+
+def _words(field: str, value: str) -> None:
+    _text(field, value)
+    if owner.is_blank(value):
+        raise invalid(f"{field}: must not be blank (an owner header alone counts as blank)")
+
+
+def _labels(labels: list[str]) -> None:
+    for index, label in enumerate(labels):
+        _line(f"labels[{index}]", label)
+
+
+def _number(field: str, value: int) -> None:
+    if not 1 <= value <= ARTIFACT_NUMBER_MAX:
+        raise invalid(f"{field}: must be from 1 to 2^63-1")
+
+
+def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise invalid(f"{field}: must be one of {', '.join(allowed)}")
+
+
+# --- the error table ------------------------------------------------------------------------------------------------
+
+
+def to_call_error(error: ForgeError | StoreError, *, write: bool) -> CallError:
+    """The in-band answer for what a provider or a store raised: the one place where codes are chosen."""
+    found = _from_store(error) if isinstance(error, StoreError) else _from_forge(error)
+    if not write:
+        found.outcome = ""
+    return found
+
+
+def _from_store(error: StoreError) -> CallError:
+    if isinstance(error, errors.StoreUnavailable):
+        return CallError(
+            "unavailable",
+            "the daemon's store is out of reach, so nothing was sent; try again",
+            outcome="not_sent",
+            retry_after_ms=1000,
+        )
+    return CallError("internal", "the daemon's store refused this record; nothing was sent", outcome="not_sent")
+
+
+def _from_forge(error: ForgeError) -> CallError:  # noqa: PLR0911 -- a table: one return per row
+    match error:
+        case errors.Unsupported():
+            return CallError(
+                "unimplemented", f"{error.provider} does not implement {error.operation}", outcome="not_sent"
+            )
+        case errors.ForgeStatus():
+            return _from_status(error)
+        case errors.BadCredentials():
+            return CallError(
+                "failed_precondition",
+                f"the forge does not accept the daemon's {error.role} credential; an operator must renew it",
+                outcome=error.outcome,
+            )
+        case errors.RateLimited():
+            return CallError(
+                "resource_exhausted",
+                str(error),
+                outcome=error.outcome,
+                retry_after_ms=max(1, round(error.retry_after_seconds * 1000)),
+            )
+        case errors.ForgeUnavailable():
+            return CallError("unavailable", str(error), outcome=error.outcome)
+        case errors.BadAnswer():
+            return CallError(
+                "internal", f"the forge answered {error.status} and its answer cannot be used", outcome="unknown"
+            )
+        case errors.BadRepo() | errors.BadCursor():
+            return invalid(str(error))
+        case errors.IsPullRequest():
+            return CallError(
+                "invalid_argument", "that number is a pull request; read it with get_pull_request", outcome="rejected"
+            )
+        case _:
+            return CallError("internal", "the provider failed in a way it does not describe", outcome=error.outcome)
+
+
+_GONE_DELETED = re.compile(r"deleted", re.IGNORECASE)
+
+
+def _from_status(error: errors.ForgeStatus) -> CallError:
+    status = error.status
+    if status in {403, 404}:
+        return CallError("not_found", NOT_FOUND_MESSAGE, outcome="rejected")
+    if 300 <= status < 400:  # noqa: PLR2004 -- the 3xx class
+        place = f" to {error.moved_to}" if error.moved_to else ""
+        return CallError("not_found", f"the repository or artifact has moved{place}", outcome="rejected")
+    if status == 410:  # noqa: PLR2004 -- Gone: issues switched off, or a deleted issue
+        if _GONE_DELETED.search(error.detail):
+            return CallError("not_found", NOT_FOUND_MESSAGE, outcome="rejected")
+        return CallError("failed_precondition", f"the forge says: {error.detail}", outcome="rejected")
+    return CallError("invalid_argument", f"the forge refused: {error.detail}", outcome="rejected")
+
+
+def error_result(error: CallError) -> ErrorResult:
+    """The result arm of a domain failure, its message made safe to hand out."""
+    return ErrorResult(
+        code=error.code,
+        message=clean_message(error.message),
+        retry_after_ms=error.retry_after_ms,
+        outcome=error.outcome,
+    )
+
+
+def clean_message(text: str, limit: int = MESSAGE_MAX_CHARS) -> str:
+    """One line of at most ``limit`` characters, without control characters, URL queries or local paths."""
+    flat = " ".join(_CONTROL.sub(" ", text).split())
+    flat = _LOCAL_PATH.sub("[path]", _QUERY.sub(r"\1", flat))
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def outcome_if(write: bool, outcome: Outcome) -> Outcome:  # noqa: FBT001 -- the word says it
+    """``outcome`` for a write, "" for a read."""
+    return outcome if write else ""

@@ -1,0 +1,68 @@
+"""Supervision: a long-lived task that crashes is logged, counted and started again; too often, and the daemon ends.
+
+The backoff doubles from ``first_seconds`` to ``last_seconds`` with full jitter, and starts over once the task has run
+for ``window_seconds`` without a crash. More than ``restarts`` crashes within the window raise ``RestartsExhausted``,
+which the composition root turns into exit status 70: limping is worse than being restarted from outside.
+"""
+
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+
+from compass_forged.errors import ForgedError
+from compass_forged.observability import Counters, get_logger
+
+_log = get_logger(__name__)
+
+
+class RestartsExhausted(ForgedError):
+    """A supervised task crashed too often within its window; the daemon must end."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How often and how soon a crashed task is started again. Seconds on trio's clock."""
+
+    restarts: int = 5
+    window_seconds: float = 60.0
+    first_seconds: float = 0.1
+    last_seconds: float = 5.0
+
+
+async def supervise(
+    name: str,
+    body: Callable[[], Awaitable[None]],
+    *,
+    counters: Counters,
+    policy: RestartPolicy | None = None,
+    rng: random.Random | None = None,
+) -> None:
+    """Run ``body`` and start it again whenever it raises; return when it returns.
+
+    Raises:
+        RestartsExhausted: it crashed more often than the policy allows.
+    """
+    policy = policy or RestartPolicy()
+    rng = rng or random.Random()  # noqa: S311 -- jitter, no secret
+    crashes: deque[float] = deque()
+    while True:
+        try:
+            await body()
+        except Exception as error:
+            now = trio.current_time()
+            while crashes and crashes[0] <= now - policy.window_seconds:
+                crashes.popleft()
+            crashes.append(now)
+            counters.add("supervisor_restarts", task=name)
+            _log.exception("task crashed", task=name, crashes_in_window=len(crashes))
+            if len(crashes) > policy.restarts:
+                raise RestartsExhausted(
+                    f"{name} crashed {len(crashes)} times within {policy.window_seconds:g} s"
+                ) from error
+        else:
+            return
+        ceiling = min(policy.last_seconds, policy.first_seconds * 2 ** (len(crashes) - 1))
+        await trio.sleep(rng.uniform(ceiling / 2, ceiling))
