@@ -282,7 +282,7 @@ def reset_delay(reset: str | None, served: float) -> float:
 
 
 def retry_delay(retry_after: str | None, served: float) -> float | None:
-    """Seconds that a ``Retry-After`` names, as a number or as a date, drawn into the same bounds; None if it names none."""
+    """Seconds that a ``Retry-After`` names, as a number or a date, within the same bounds; None if it names none."""
     if retry_after is None:
         return None
     seconds = parse_count(retry_after)

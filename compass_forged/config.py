@@ -5,6 +5,7 @@ file or of an environment variable. Every limit and deadline has its unit in its
 """
 
 import os
+import re
 import socket
 import tomllib
 from collections.abc import Mapping
@@ -25,6 +26,11 @@ USUAL_VARIABLES: Final[Mapping[tuple[str, str], str]] = {
     ("github", "reviewer"): "GITHUB_FORGE_REVIEWER_TOKEN",
 }
 """The variables that a role takes its token from where no file names another place."""
+
+_GITHUB_HOST: Final = "github.com"
+_GITHUB_URL: Final = "https://api.github.com"
+_DSN_SECRETS: Final = frozenset({"password", "sslpassword"})
+_HOST_ID: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 
 _Seconds = Annotated[float, Meta(gt=0, le=3600)]
 _Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -48,8 +54,8 @@ class ForgeConfig(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True)
 
     provider: str
     default: bool = False
-    host: str = "github.com"
-    base_url: str = "https://api.github.com"
+    host: str = _GITHUB_HOST
+    base_url: str = _GITHUB_URL
     ca_file: str = ""
     author: TokenPlace | None = None
     reviewer: TokenPlace | None = None
@@ -132,9 +138,9 @@ def load_config(path: Path | None, environ: Mapping[str, str] = os.environ) -> C
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file; write one, or name another with --config") from error
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; mend it there, or name another file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+        raise ConfigError(f"{path}: not valid TOML: {error}; mend that place") from error
     _refuse_unknown(raw, Config, str(path), "")
     try:
         config = msgspec.convert(raw, Config)
@@ -153,6 +159,8 @@ def check_config(config: Config, where: str, environ: Mapping[str, str] = os.env
         _check_dsn(config.store, where)
     if isinstance(config.store, StoreVariable) and not environ.get(config.store.env):
         raise ConfigError(f"{where}: store.env: the variable {config.store.env!r} is not set; set it to a DSN")
+    if _HOST_ID.fullmatch(config.host) is None:
+        raise ConfigError(f"{where}: host_id: must be 1 to 255 printable ASCII characters without spaces; set it")
     for key, value in (("run_dir", config.run_dir), ("state_dir", config.state_dir)):
         if not Path(value).is_absolute():
             raise ConfigError(f"{where}: {key}: {value!r} is no absolute path")
@@ -192,6 +200,9 @@ def _check_forges(forges: list[ForgeConfig], where: str) -> None:
         key = (forge.provider, forge.host)
         if not forge.host:
             raise ConfigError(f"{where}: forge[{index}].host: must not be empty")
+        if forge.host != _GITHUB_HOST and forge.base_url == _GITHUB_URL:
+            # Its token would go to a host that it is not for.
+            raise ConfigError(f"{where}: forge[{index}].base_url: missing for host {forge.host!r}; set both")
         if key in seen:
             raise ConfigError(f"{where}: forge[{index}]: {forge.provider} at {forge.host} is configured twice")
         seen.add(key)
@@ -202,10 +213,13 @@ def _check_forges(forges: list[ForgeConfig], where: str) -> None:
 
 def _check_dsn(dsn: str, where: str) -> None:
     """Only a DSN without a password may stand in the file. The message shows nothing of it."""
-    parts = urlsplit(dsn)
+    try:
+        parts = urlsplit(dsn)
+    except ValueError:  # without its text, which holds the DSN's
+        raise ConfigError(f"{where}: store: the DSN is no URL; write postgresql://user@host/database") from None
     if parts.scheme not in {"postgresql", "postgres"}:
         raise ConfigError(f'{where}: store: must be "embedded", "memory", {{ env = "…" }} or a postgresql:// DSN')
-    if parts.password is not None or any(key == "password" for key, _ in parse_qsl(parts.query)):
+    if parts.password is not None or any(key in _DSN_SECRETS for key, _ in parse_qsl(parts.query)):
         raise ConfigError(f'{where}: store: the DSN holds a password; put it into a variable: store = {{ env = "…" }}')
 
 
@@ -218,7 +232,8 @@ def _refuse_unknown(raw: object, struct: type[Struct], where: str, prefix: str) 
         if key not in names:
             near = get_close_matches(key, names, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(names))}"
-            raise ConfigError(f"{where}: {prefix}{key}: unknown key{hint}")
+            shown = key if key.isprintable() else ascii(key)  # a quoted TOML key may hold a line break
+            raise ConfigError(f"{where}: {prefix}{shown}: unknown key{hint}")
         for inner in _structs_in(names[key].type):
             if isinstance(value, list):
                 for index, item in enumerate(value):

@@ -82,7 +82,7 @@ class Containers:
             self._nursery = nursery
             for spec in specs:
                 try:
-                    await self._listen(spec)
+                    self._serve_from(spec, self._bind(spec))
                 except StartError as error:
                     # One container that cannot be restored must not keep the others away.
                     self._open[spec.name] = OpenContainer(spec)
@@ -103,14 +103,26 @@ class Containers:
         """
         _check_spec(spec)
         async with self._changing:
-            await self._store.open_container(self._host_id, spec)
             current = self._open.get(spec.name)
-            if current is not None and current.listening and current.spec.socket_group == spec.socket_group:
+            if current is None:
+                return await self._open_new(spec)
+            await self._store.open_container(self._host_id, spec)
+            if current.listening and current.spec.socket_group == spec.socket_group:
                 current.spec = spec
                 return current
-            if current is not None:
-                await self._stop(current)
-            return await self._listen(spec)
+            await self._stop(current)
+            return self._serve_from(spec, self._bind(spec))
+
+    async def _open_new(self, spec: ContainerSpec) -> OpenContainer:
+        """Bind first: a socket that cannot be had must not be kept, and come back as a failure at every start."""
+        first = self._bind(spec)
+        try:
+            await self._store.open_container(self._host_id, spec)
+        except BaseException:
+            first.close()
+            remove_container_dir(self._run_dir, spec.name)
+            raise
+        return self._serve_from(spec, first)
 
     async def close(self, name: str) -> None:
         """Close a container and end its session; one that is not open is fine."""
@@ -160,11 +172,15 @@ class Containers:
 
     # --- listeners --------------------------------------------------------------------------------------------------
 
-    async def _listen(self, spec: ContainerSpec) -> OpenContainer:
-        """Bind now, so that what is wrong is answered; then serve under supervision."""
+    def _bind(self, spec: ContainerSpec) -> UnixListener:
+        """Bind now, so that what is wrong is answered to whoever asked."""
         if self._nursery is None:
-            raise StartError("the daemon is stopping")
-        first = bind_container(self._run_dir, spec.name, group=spec.socket_group)
+            raise StartError("the daemon is not listening: it is starting or stopping; try again")
+        return bind_container(self._run_dir, spec.name, group=spec.socket_group)
+
+    def _serve_from(self, spec: ContainerSpec, first: UnixListener) -> OpenContainer:
+        """Serve a bound socket under supervision."""
+        assert self._nursery is not None  # noqa: S101 -- _bind saw it; it is never taken away while tasks run in it
         container = self._open[spec.name] = OpenContainer(spec, listening=True)
         self._nursery.start_soon(self._serve, container, first, name=f"listener {spec.name}")
         return container

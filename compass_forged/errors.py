@@ -83,6 +83,24 @@ class BadRepo(ForgeError):
     """The repo string fails the provider's own grammar: the agent's fault. Raised before any I/O."""
 
 
+class BadCursor(ForgeError):
+    """The cursor is none that this listing handed out: the agent's fault. Raised before any I/O."""
+
+
+class IsPullRequest(ForgeError):
+    """The number that was read as an issue's is a pull request's: the agent's fault; nothing was changed.
+
+    Attributes:
+        number: the number.
+    """
+
+    outcome: Outcome = "rejected"
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{number} is a pull request")
+        self.number = number
+
+
 class ForgeStatus(ForgeError):
     """The forge refused with a definite client error that is no rate limit and no bad credential.
 

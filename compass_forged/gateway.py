@@ -69,18 +69,26 @@ class Gateway:
         self.limits = limits or GatewayLimits()
         self._container_slots: dict[str, trio.Semaphore] = {}
         self._connections: Counter[str] = Counter()
+        self._open: set[_Connection] = set()
+        self._paid = trio.lowlevel.ParkingLot()
 
     async def serve_connection(self, stream: trio.abc.Stream, container: str) -> None:
         """Serve one connection until the peer goes or breaks the rules; raises nothing but Cancelled."""
         self._connections[container] += 1
+        connection = _Connection(self, stream, container)
+        self._open.add(connection)
         try:
             async with stream:
-                await _Connection(self, stream, container).run()
+                await connection.run()
         except Exception:  # noqa: BLE001 -- an error here must cost its connection alone
             self.counters.add("internal_errors", where="gateway")
             _log.exception("unexpected error on a connection; it was closed", container=container)
         finally:
+            self._open.discard(connection)
+            self.paid()
             self._connections[container] -= 1
+            if not self._connections[container]:
+                del self._connections[container]  # names come and go; nothing is kept of those that went
 
     def slots_of(self, container: str) -> trio.Semaphore:
         """The container's slots for calls in flight, shared by its connections."""
@@ -92,6 +100,22 @@ class Gateway:
     def connections_of(self, container: str) -> int:
         """How many connections of the container are open."""
         return self._connections[container]
+
+    async def flush(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` until every reply that is owed has gone out: what a drain ends with.
+
+        Returns:
+            Whether none is left.
+        """
+        with trio.move_on_after(seconds):
+            while any(connection.owes for connection in self._open):
+                await self._paid.park()
+            return True
+        return False
+
+    def paid(self) -> None:
+        """A connection has sent what it had, or has ended: ``flush`` may look again."""
+        self._paid.unpark_all()
 
     def forget(self, container: str) -> None:
         """The container was closed: drop what is kept for it."""
@@ -112,6 +136,11 @@ class _Connection:
         self._outbox_bytes = 0
         self._finishing = False
         self._changed = trio.lowlevel.ParkingLot()
+
+    @property
+    def owes(self) -> bool:
+        """Whether a call is under way, or a reply not yet sent."""
+        return bool(self._in_flight) or self._outbox_bytes > 0
 
     async def run(self) -> None:
         try:
@@ -148,7 +177,7 @@ class _Connection:
             if buffer.in_frame:
                 left = min(left, self._limits.frame_seconds)
             began = trio.current_time()
-            with trio.move_on_after(left):
+            with trio.move_on_after(max(0.0, left)):  # bytes that came late may have used it up
                 data = await self._stream.receive_some(_RECEIVE_BYTES)
                 if not data:
                     return
@@ -233,6 +262,7 @@ class _Connection:
                 return
             self._outbox_bytes -= len(batch)
             self._changed.unpark_all()
+            self._gateway.paid()
 
 
 def _framed(reply: ReplyFrame) -> bytes:

@@ -135,6 +135,7 @@ class Hub:
     async def relay(self, session_id: str, call: ForgeCall) -> ReplyFrame:
         """Answer one call of a session; raises nothing but Cancelled (the connection closed)."""
         began = trio.current_time()
+        session: Session | None = None
         context: CallContext | None = None
         reply: ReplyFrame | None = None
         try:
@@ -145,7 +146,9 @@ class Hub:
         except Fault as fault:
             reply = fault_frame(fault, call.call_id)
         finally:
-            self._log_end(session_id, call, reply, context, trio.current_time() - began)
+            # The session as it was admitted: it may have been unbound since, and the line must still say who asked.
+            who = session or self._sessions.resolve(session_id)
+            self._log_end(session_id, who, call, reply, context, trio.current_time() - began)
         return reply
 
     def _admit(self, session_id: str) -> Session:
@@ -235,7 +238,8 @@ class Hub:
         self._draining = True
         with trio.move_on_after(seconds):
             while self._lives:
-                self._idle = trio.Event()
+                if self._idle.is_set():
+                    self._idle = trio.Event()
                 await self._idle.wait()
         left = list(self._lives)
         for life in left:
@@ -252,15 +256,20 @@ class Hub:
     # --- log --------------------------------------------------------------------------------------------------------
 
     def _log_end(
-        self, session_id: str, call: ForgeCall, reply: ReplyFrame | None, context: CallContext | None, seconds: float
+        self,
+        session_id: str,
+        session: Session | None,
+        call: ForgeCall,
+        reply: ReplyFrame | None,
+        context: CallContext | None,
+        seconds: float,
     ) -> None:
         code, outcome = _code_of(reply) if reply is not None else ("disconnected", "")
         arm = arm_name(call.arm)
         self._counters.add("calls", arm=arm, code=code)
-        session = self._sessions.resolve(session_id)
         _log.info(
             "call",
-            container=context.container if context else "",
+            container=session.container if session else "",
             session=session_id,
             agent=session.account.agent if session else "",
             arm=arm,

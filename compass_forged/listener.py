@@ -12,6 +12,7 @@ The rules, each against a race or an attack:
 
 import errno
 import fcntl
+import math
 import os
 import re
 import socket
@@ -66,11 +67,11 @@ class RunDir:
         Raises:
             StartError: another daemon owns it, or it cannot be used.
         """
+        _make_trusted(path, parents=True)
         try:
-            path.mkdir(parents=True, exist_ok=True, mode=0o755)
             lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise StartError(f"run_dir {path}: {error.strerror}; create it, or set run_dir") from error
+            raise StartError(f"run_dir {path}: no lock file: {error.strerror}; mend it, or set run_dir") from error
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,7 +79,7 @@ class RunDir:
                 raise StartError(
                     f"run_dir {path}: another daemon owns it; stop that one, or set another run_dir"
                 ) from error
-            (path / "containers").mkdir(exist_ok=True, mode=0o755)
+            _make_trusted(path / "containers")
             yield cls(path)
         finally:
             os.close(lock)
@@ -101,11 +102,11 @@ class UnixListener:
         self._name = name
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
         self._inode = (found.st_dev, found.st_ino)
+        self._overload_logged_at = -math.inf
         self.path = path
 
     async def accept(self) -> tuple[trio.SocketStream, Peer]:
         """The next connection and who the kernel says it is. Overload is waited out; the peer's address is ignored."""
-        logged_at = -_OVERLOAD_LOG_SECONDS
         while True:
             try:
                 connection, _address = await self._socket.accept()
@@ -115,8 +116,8 @@ class UnixListener:
                 if error.errno not in _OVERLOAD:
                     raise
                 now = trio.current_time()
-                if now - logged_at >= _OVERLOAD_LOG_SECONDS:
-                    logged_at = now
+                if now - self._overload_logged_at >= _OVERLOAD_LOG_SECONDS:
+                    self._overload_logged_at = now
                     _log.error("accept paused: out of file descriptors or memory", socket=str(self.path))
                 await trio.sleep(_OVERLOAD_PAUSE_SECONDS)
                 continue
@@ -143,6 +144,7 @@ def bind_control(run_dir: RunDir) -> UnixListener:
     Raises:
         StartError: the path is too long, taken by something else, or the directory cannot be trusted.
     """
+    _check_length(run_dir.control_socket)
     directory = _open_directory(run_dir.path, "run_dir")
     return _bind(directory, run_dir.control_socket, mode=0o600, group=None)
 
@@ -158,8 +160,12 @@ def bind_container(run_dir: RunDir, name: str, *, group: int | None = None) -> U
             f"container {name[:140]!r}: a name is 1 to 128 of a-z A-Z 0-9 _ . - and starts with a letter or digit"
         )
     path = run_dir.container_dir(name)
-    with suppress(FileExistsError):
-        path.mkdir(mode=0o750)
+    _check_length(path / SOCKET_NAME)
+    try:
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o750)
+    except OSError as error:
+        raise StartError(f"container {name}: cannot create {path}: {error.strerror}; mend it there") from error
     directory = _open_directory(path, f"container {name}")
     try:
         os.fchmod(directory, 0o750)
@@ -175,6 +181,23 @@ def remove_container_dir(run_dir: RunDir, name: str) -> None:
     """Remove a closed container's directory; one that holds something else stays."""
     with suppress(OSError):
         run_dir.container_dir(name).rmdir()
+
+
+def _make_trusted(path: Path, *, parents: bool = False) -> None:
+    """Create a directory of the run directory where it is missing; refuse a link, or one that others may write."""
+    try:
+        with suppress(FileExistsError):
+            path.mkdir(parents=parents, mode=0o755)
+    except OSError as error:
+        raise StartError(f"run_dir {path}: {error.strerror}; create it, or set run_dir") from error
+    os.close(_open_directory(path, "run_dir"))
+
+
+def _check_length(path: Path) -> None:
+    if len(os.fsencode(path)) > SOCKET_PATH_MAX_BYTES:
+        raise StartError(
+            f"socket path {path} is over {SOCKET_PATH_MAX_BYTES} bytes; set a shorter run_dir or container name"
+        )
 
 
 def _open_directory(path: Path, what: str) -> int:
@@ -196,16 +219,14 @@ def _open_directory(path: Path, what: str) -> int:
 def _bind(directory: int, path: Path, *, mode: int, group: int | None) -> UnixListener:
     """Bind ``path`` through its open directory, which the listener keeps."""
     try:
-        if len(os.fsencode(path)) > SOCKET_PATH_MAX_BYTES:
-            raise StartError(
-                f"socket path {path} is over {SOCKET_PATH_MAX_BYTES} bytes; set a shorter run_dir or container name"
-            )
         _clear_stale(directory, path)
         raw = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        bound = False
         try:
             before = os.umask(0o777 & ~mode)  # umask rules the mode from the first moment on
             try:
                 raw.bind(f"/proc/self/fd/{directory}/{path.name}")
+                bound = True
             finally:
                 os.umask(before)
             if group is not None:
@@ -215,6 +236,9 @@ def _bind(directory: int, path: Path, *, mode: int, group: int | None) -> UnixLi
             return UnixListener(trio.socket.from_stdlib_socket(raw), directory, path.name, path)
         except BaseException:
             raw.close()
+            if bound:
+                with suppress(OSError):
+                    os.unlink(path.name, dir_fd=directory)
             raise
     except OSError as error:
         os.close(directory)

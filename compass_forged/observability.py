@@ -14,11 +14,13 @@ from typing import Any, Final, Literal, TextIO, TypeAlias
 import structlog
 
 LOG_STRING_MAX_CHARS: Final = 200
+LOG_TRACEBACK_MAX_CHARS: Final = 16_000
 LogFormat: TypeAlias = Literal["json", "console", "auto"]
 
 _TOKEN_SHAPES = re.compile(
     r"gh[a-z]_[A-Za-z0-9._-]{16,}|github_pat_[A-Za-z0-9_]{16,}|lin_[a-z]+_[A-Za-z0-9]{16,}|(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}"
 )
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _secrets: set[str] = set()
 
 
@@ -36,27 +38,49 @@ def register_secret(value: str) -> None:
 
 def redact(text: str) -> str:
     """``text`` without tokens: by their shapes, and by every value that was registered."""
-    for secret in _secrets:
-        if secret in text:
-            text = text.replace(secret, "[secret]")
+    for secret in sorted(_secrets, key=len, reverse=True):  # one may hold another, whose rest would stay
+        text = text.replace(secret, "[secret]")
     return _TOKEN_SHAPES.sub("[secret]", text)
 
 
 def _redact_event(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
-        if isinstance(value, str):
-            text = redact(value)
-            event[key] = (
-                text if key == "exception" or len(text) <= LOG_STRING_MAX_CHARS else (text[:LOG_STRING_MAX_CHARS] + "…")
-            )
+        event[key] = _traceback(value) if key == "exception" and isinstance(value, str) else _safe(value)
     return event
+
+
+def _safe(value: Any) -> Any:
+    """A value as it may be logged: redacted, short, and without what would drive a terminal."""
+    if isinstance(value, bool | int | float | None):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_safe(item) for item in value]
+    text = _CONTROL.sub(_escaped, redact(str(value)))
+    return text if len(text) <= LOG_STRING_MAX_CHARS else text[:LOG_STRING_MAX_CHARS] + "…"
+
+
+def _traceback(text: str) -> str:
+    """A traceback keeps its lines, and of a very long one its end, where the error stands."""
+    lines = "\n".join(_CONTROL.sub(_escaped, line) for line in redact(text).split("\n"))
+    return lines if len(lines) <= LOG_TRACEBACK_MAX_CHARS else "…" + lines[-LOG_TRACEBACK_MAX_CHARS:]
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return ascii(match[0])[1:-1]
 
 
 def configure_logging(form: LogFormat = "auto", level: str = "info", stream: TextIO | None = None) -> None:
     """Set up logging for a process: JSON lines, or colours where ``auto`` finds a terminal."""
     out = stream or sys.stderr
     console = form == "console" or (form == "auto" and out.isatty())
-    renderer = structlog.dev.ConsoleRenderer(colors=out.isatty()) if console else structlog.processors.JSONRenderer()
+    renderer = (
+        # Tracebacks come as plain text: the pretty ones show local variables, and tokens with them.
+        structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        if console
+        else structlog.processors.JSONRenderer()
+    )
     structlog.configure(
         processors=[
             structlog.stdlib.add_log_level,

@@ -5,8 +5,10 @@ from typing import Final
 
 from compass_forged import errors, owner
 from compass_forged.errors import CallError, ForgeError, StoreError
+from compass_forged.observability import redact
 from compass_forged.wire.schema import (
     ARTIFACT_NUMBER_MAX,
+    READ_ARMS,
     Arm,
     CommentOnIssue,
     CommentOnPullRequest,
@@ -35,8 +37,10 @@ KINDS: Final = ("issue", "pull_request")
 
 # C0, DEL and C1, and the two Unicode line separators: what would start a second line or drive a terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_LOCAL_PATH = re.compile(r"(?<![\w/:.])/(?:[\w.@+-]+/)+[\w.@+-]*")
-_QUERY = re.compile(r"(https?://[^\s?]+)\?\S*")
+_LOOKED_AT: Final = 8  # of a far longer text, this many times what may be shown: the patterns' time is bounded
+_UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # lone surrogates, which JSON can hold and UTF-8 cannot
+_LOCAL_PATH = re.compile(r"(?:\bfile:/{0,2}|(?<![\w/.]))/(?:[\w.@+-]+/)+[\w.@+-]*", re.IGNORECASE)
+_QUERY = re.compile(r"(https?://[^\s?]+)\?\S*", re.IGNORECASE)
 
 
 # --- shape ----------------------------------------------------------------------------------------------------------
@@ -54,11 +58,15 @@ def check_shape(call: ForgeCall) -> None:
         CallError: ``invalid_argument`` naming the field.
     """
     arm = call.arm
-    if call.client_request_id and not (call.client_request_id.isascii() and call.client_request_id.isprintable()):
-        raise invalid("client_request_id: must be printable ASCII")
-    if not isinstance(arm, Unsubscribe):
-        _line("repo", arm.repo)
-    _check_arm(arm)
+    try:
+        if isinstance(arm, CreateIssue | CreatePullRequest):  # elsewhere it is ignored
+            _request_id(call.client_request_id)
+        if not isinstance(arm, Unsubscribe):
+            _line("repo", arm.repo)
+        _check_arm(arm)
+    except CallError as error:
+        error.outcome = outcome_if(not isinstance(arm, READ_ARMS), error.outcome)
+        raise
 
 
 def _check_arm(arm: Arm) -> None:  # noqa: C901 -- one case per arm
@@ -115,6 +123,11 @@ def _check_inline(place: str, comment: InlineComment) -> None:
     for name, side in (("side", comment.side), ("start_side", comment.start_side)):
         _one_of(f"{place}.{name}", side or "RIGHT", SIDES)
     _words(f"{place}.body", comment.body)
+
+
+def _request_id(value: str) -> None:
+    if value and not (value.isascii() and value.isprintable()):
+        raise invalid("client_request_id: must be printable ASCII")
 
 
 def _line(field: str, value: str) -> None:
@@ -241,9 +254,12 @@ def error_result(error: CallError) -> ErrorResult:
 
 
 def clean_message(text: str, limit: int = MESSAGE_MAX_CHARS) -> str:
-    """One line of at most ``limit`` characters, without control characters, URL queries or local paths."""
-    flat = " ".join(_CONTROL.sub(" ", text).split())
-    flat = _LOCAL_PATH.sub("[path]", _QUERY.sub(r"\1", flat))
+    """One line of at most ``limit`` characters, without control characters, tokens, URL queries or local paths."""
+    if len(text) > limit * _LOOKED_AT:
+        words = text[: limit * _LOOKED_AT].rsplit(None, 1)  # not in the middle of a word, which may be a token
+        text = words[0] if words else ""
+    flat = " ".join(_CONTROL.sub(" ", _UNSENDABLE.sub("\ufffd", text)).split())
+    flat = _LOCAL_PATH.sub("[path]", _QUERY.sub(r"\1", redact(flat)))
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 

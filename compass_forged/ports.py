@@ -3,7 +3,7 @@
 Adapters implement these protocols; the domain knows nothing else of them.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -182,6 +182,10 @@ class Store(Protocol):
         """The index for an operator, newest first: narrowed to an agent's handle or a repository's name."""
         ...
 
+    async def ref_secret(self) -> bytes:
+        """The key of the ``ref`` in stamped creates: 32 random bytes, made once, shared by all daemons of the store."""
+        ...
+
     async def attribution_of(self, coordinates: Collection[Coordinate]) -> dict[Coordinate, IndexedAuthor]:
         """Who wrote these artifacts, for those that the index holds, in one query."""
         ...
@@ -209,12 +213,15 @@ class CallContext:
         guard: how a write tells that it goes out.
         forge_requests: how many HTTP requests the call has cost so far; the caller counts.
         coordinate: where the call went, as ``provider:host/repo``, for the log; the service fills it in.
+        may_touch: whether the call may go on in the repository, told by its new name, to which the forge redirects.
+            Where this is None, a read is followed and a write is not.
     """
 
     container: str
     guard: WriteGuard
     forge_requests: int = 0
     coordinate: str = ""
+    may_touch: Callable[[str], bool] | None = None
 
 
 class Provider(Protocol):

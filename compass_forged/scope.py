@@ -49,6 +49,17 @@ def _compile(pattern: str) -> tuple[str, str, re.Pattern[str]]:
     match = _PATTERN.fullmatch(pattern)
     if match is None:
         raise ValueError(f"scope: {pattern[:80]!r} is no pattern; write provider[:host]/repo, such as github/acme/*")
-    segments = match["repo"].casefold().split("/")
-    repo = "/".join("[^/]*".join(re.escape(part) for part in segment.split("*")) for segment in segments)
+    repo = "/".join(_segment(segment) for segment in match["repo"].casefold().split("/"))
     return match["provider"].casefold(), (match["host"] or "").casefold(), re.compile(repo)
+
+
+def _segment(segment: str) -> str:
+    """One segment as a regex. Each part between two stars is matched at its first place and for good.
+
+    Without the atomic groups a pattern of many stars would try every way to divide a name that does not match.
+    """
+    first, *rest = (re.escape(part) for part in segment.split("*"))
+    if not rest:
+        return first
+    *middle, last = rest
+    return first + "".join(f"(?>[^/]*?{part})" for part in middle) + f"[^/]*{last}"

@@ -6,6 +6,7 @@ anything after it is touched.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from typing import Final
 
@@ -159,6 +160,7 @@ class ForgeService:
         self._check_scope(caller, call, known, repo)  # 3. scope
         entry = known or self._registry.resolve(call.forge)  # 4. provider and role
         context.coordinate = f"{entry.provider}:{entry.host}/{repo}"
+        context.may_touch = partial(self._in_scope, caller, entry.provider, entry.host)
         assert caller.account is not None  # noqa: S101 -- _author has refused it
         bound = _Call(caller.account, author, caller.session_id, entry, repo, context)
         match call.arm:
@@ -174,18 +176,19 @@ class ForgeService:
                 raise _not_yet(call, entry.provider)
 
     def _check_scope(self, caller: Caller, call: ForgeCall, known: Entry | None, repo: str) -> None:
-        if caller.scope is None:
-            return
         wanted = call.forge
         provider = known.provider if known else (wanted.provider if wanted else "")
         host = known.host if known else (wanted.host if wanted else "")
-        default_host = self._registry.default_host(provider)
-        if not allows(caller.scope, provider=provider, host=host, repo=repo, default_host=default_host):
+        if not self._in_scope(caller, provider, host, repo):
             raise CallError(
                 "permission_denied",
                 "the session's scope does not include this repository",
                 outcome=policy.outcome_if(not isinstance(call.arm, READ_ARMS), "not_sent"),
             )
+
+    def _in_scope(self, caller: Caller, provider: str, host: str, repo: str) -> bool:
+        default_host = self._registry.default_host(provider)
+        return allows(caller.scope, provider=provider, host=host, repo=repo, default_host=default_host)
 
     # --- creates ----------------------------------------------------------------------------------------------------
 
@@ -304,6 +307,7 @@ class ForgeService:
         issue = await bound.provider.get_issue(arm, bound.context)
         await self._attribute(bound, [issue])
         for comment in issue.comments:
+            await trio.lowlevel.checkpoint()  # as in ``_attribute``
             _clean_comment(comment)
         while len(issue.comments) > 1 and _size(IssueResult(issue=issue)) > REPLY_MAX_BYTES:
             del issue.comments[: (len(issue.comments) + 1) // 2]  # the oldest go; comments_total tells
@@ -324,6 +328,7 @@ class ForgeService:
         if wanted:
             known = await self._index_lookup(list(wanted.values()))
         for issue in issues:
+            await trio.lowlevel.checkpoint()  # a page of hostile bodies takes a while to strip: let others run
             claim = owner.parse(issue.body)
             issue.attribution = known.get(wanted[issue.number]) or _claimed(claim)
             issue.body = owner.strip(issue.body)

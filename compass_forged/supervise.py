@@ -1,6 +1,6 @@
 """Supervision: a long-lived task that crashes is logged, counted and started again; too often, and the daemon ends.
 
-The backoff doubles from ``first_seconds`` to ``last_seconds`` with full jitter, and starts over once the task has run
+The backoff doubles from ``first_seconds`` to ``last_seconds``, half of it jitter, and starts over once the task has run
 for ``window_seconds`` without a crash. More than ``restarts`` crashes within the window raise ``RestartsExhausted``,
 which the composition root turns into exit status 70: limping is worse than being restarted from outside.
 """
@@ -38,9 +38,12 @@ async def supervise(
     *,
     counters: Counters,
     policy: RestartPolicy | None = None,
+    up: trio.Event | None = None,
     rng: random.Random | None = None,
 ) -> None:
     """Run ``body`` and start it again whenever it raises; return when it returns.
+
+    Where ``up`` is given, what ``body`` raises before it is set is raised: a task that never ran is not restarted.
 
     Raises:
         RestartsExhausted: it crashed more often than the policy allows.
@@ -52,6 +55,10 @@ async def supervise(
         try:
             await body()
         except Exception as error:
+            if up is not None and not up.is_set():
+                raise
+            if _is_exhaustion(error):
+                raise  # a supervised task below has given up: starting it afresh would hide that
             now = trio.current_time()
             while crashes and crashes[0] <= now - policy.window_seconds:
                 crashes.popleft()
@@ -66,3 +73,10 @@ async def supervise(
             return
         ceiling = min(policy.last_seconds, policy.first_seconds * 2 ** (len(crashes) - 1))
         await trio.sleep(rng.uniform(ceiling / 2, ceiling))
+
+
+def _is_exhaustion(error: Exception) -> bool:
+    """Whether ``error`` is ``RestartsExhausted``, or a nursery's group that holds one."""
+    if isinstance(error, ExceptionGroup):
+        return error.subgroup(RestartsExhausted) is not None
+    return isinstance(error, RestartsExhausted)

@@ -5,6 +5,7 @@ decoded first and the arm second, so that a bad arm still answers under its ``ca
 """
 
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
@@ -26,10 +27,13 @@ from compass_forged.wire.schema import (
 )
 
 _MESSAGE_MAX_CHARS = 300
+_NAME_MAX_CHARS = 64
 
 
 class DecodeError(ValueError):
     """The peer's payload has not the shape of a frame: a missing, unknown or wrong field, or no MessagePack at all.
+
+    The peer is at fault. The message is one line of printable ASCII, at most 300 characters, and names the field.
 
     Attributes:
         call_id: the frame's call id, "" where it could not be read.
@@ -46,9 +50,12 @@ class _EnvelopeId(Struct):
     call_id: str
 
 
+class _NoFrame(Struct, tag_field="frame", tag=""):
+    """Stands beside ``CallFrame`` in a union: msgspec takes a lone tagged Struct without its tag, a union never."""
+
+
 _encoder = msgspec.msgpack.Encoder()
-# A union, since msgspec takes a lone tagged Struct without its tag; in a union the tag is required.
-_envelope_decoder = msgspec.msgpack.Decoder(CallFrame | FaultFrame)
+_envelope_decoder: msgspec.msgpack.Decoder[CallFrame | _NoFrame] = msgspec.msgpack.Decoder(CallFrame | _NoFrame)
 _envelope_id_decoder = msgspec.msgpack.Decoder(_EnvelopeId)
 _arm_decoder: msgspec.msgpack.Decoder[Arm] = msgspec.msgpack.Decoder(Arm)
 _reply_decoder: msgspec.msgpack.Decoder[ReplyFrame] = msgspec.msgpack.Decoder(ReplyFrame)
@@ -85,15 +92,15 @@ def decode_call(payload: bytes) -> ForgeCall:
     try:
         frame = _envelope_decoder.decode(payload)
     except _UNDECODABLE as error:
-        raise DecodeError(_explain(error, ""), _call_id_of(payload)) from error
+        raise DecodeError(_explain(error, "", _REQUEST_WORDS), _call_id_of(payload)) from error
     if not isinstance(frame, CallFrame):
-        raise DecodeError("frame: expected 'call', got 'fault'", frame.call_id[:CALL_ID_MAX_BYTES])
-    if not frame.call_id.isascii() and len(frame.call_id.encode(errors="replace")) > CALL_ID_MAX_BYTES:
+        raise DecodeError(f"frame: unknown value ''{_REQUEST_WORDS['frame']}", _call_id_of(payload))
+    if not _is_call_id(frame.call_id):
         raise DecodeError(f"call_id: expected at most {CALL_ID_MAX_BYTES} bytes")
     try:
         arm = _arm_decoder.decode(frame.call)
     except _UNDECODABLE as error:
-        raise DecodeError(_explain(error, "call"), frame.call_id) from error
+        raise DecodeError(_explain(error, "call", _REQUEST_WORDS), frame.call_id) from error
     return ForgeCall(
         call_id=frame.call_id,
         arm=arm,
@@ -107,12 +114,19 @@ def decode_reply(payload: bytes) -> ResultFrame | FaultFrame:
     """A reply payload, agent side; unknown fields are ignored.
 
     Raises:
-        DecodeError: the daemon's fault, or a daemon too new for this client.
+        DecodeError: the daemon's fault, or a daemon too new for this client; it carries the ``call_id`` where one
+            could be read.
     """
     try:
         return _reply_decoder.decode(payload)
     except _UNDECODABLE as error:
-        raise DecodeError(_explain(error, "")) from error
+        raise DecodeError(_explain(error, "", _REPLY_WORDS), _call_id_of(payload)) from error
+
+
+def _is_call_id(call_id: str) -> bool:
+    # The schema counts characters; of those that are not ASCII, the bytes have to be counted.
+    size = len(call_id) if call_id.isascii() else len(call_id.encode())
+    return 0 < size <= CALL_ID_MAX_BYTES
 
 
 def _call_id_of(payload: bytes) -> str:
@@ -120,36 +134,39 @@ def _call_id_of(payload: bytes) -> str:
         call_id = _envelope_id_decoder.decode(payload).call_id
     except _UNDECODABLE:
         return ""
-    return call_id if 0 < len(call_id.encode(errors="replace")) <= CALL_ID_MAX_BYTES else ""
+    return call_id if _is_call_id(call_id) else ""
 
 
 # msgspec names a missing or unknown field only in its text; golden tests pin these forms.
-_AT = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+_PLACE = re.compile(r"^(?P<what>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>.*)`$", re.DOTALL)
-_BAD_TAG = re.compile(r"^Invalid value '?(?P<value>.*?)'?$", re.DOTALL)
+_BAD_WORD = re.compile(r"^Invalid (?:enum )?value '(?P<value>.*)'$", re.DOTALL)
 
 
-def _explain(error: BaseException, root: str) -> str:
-    """One line: the field's path and what is wrong with it. Text that the peer chose is shown through ``ascii``."""
+def _explain(error: BaseException, root: str, words: Mapping[str, str]) -> str:
+    """One line: the field's path and what is wrong with it.
+
+    ``root`` is "call" for an arm and "" for a whole frame; ``words`` says what a tag may be, by its path.
+    """
     if isinstance(error, RecursionError):
         return _at(root, "nested too deeply")
     if not isinstance(error, msgspec.ValidationError):
-        return _at(root or "frame", "not valid MessagePack")
-    match = _AT.match(str(error))
-    what, path = (match["what"], match["path"] or "$") if match else (str(error), "$")
-    place = (root + path.removeprefix("$")).lstrip(".")
+        return _at(root, "not valid MessagePack, or a text in it is not UTF-8")
+    match = _PLACE.match(str(error))
+    what, path, is_key = (match["what"], match["path"], bool(match["key"])) if match else (str(error), "", False)
+    place = (root + path).lstrip(".")
     if found := _MISSING.match(what):
         return _at(_join(place, found["field"]), "required field is missing")
     if found := _UNKNOWN.match(what):
-        near = get_close_matches(found["field"][:64], _FIELD_NAMES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        return _at(_join(place, _shown(found["field"])), "unknown field" + hint)
-    if found := _BAD_TAG.match(what):
-        allowed = "expected one of " + ", ".join(ARM_NAMES) if place == "call.arm" else "expected 'call'"
-        return _at(place or "frame", f"unknown value {_shown(found['value'])}; {allowed}")
-    what = what.removeprefix("Expected ").replace("`", "")
-    return _at(place or "frame", f"expected {_shown(what)}")
+        name = found["field"][:_NAME_MAX_CHARS]
+        near = get_close_matches(name, _FIELD_NAMES, n=1)
+        return _at(_join(place, name), "unknown field" + (f"; did you mean {near[0]!r}?" if near else ""))
+    if found := _BAD_WORD.match(what):
+        word = found["value"][:_NAME_MAX_CHARS]
+        return _at(place, f"unknown value {word!r}{words.get(place, '')}")
+    wanted = what.replace("Expected", "expected", 1).replace("`", "")
+    return _at(place, f"field name: {wanted}" if is_key else wanted)
 
 
 def _join(place: str, name: str) -> str:
@@ -157,15 +174,13 @@ def _join(place: str, name: str) -> str:
 
 
 def _at(place: str, what: str) -> str:
-    return f"{place}: {what}"[:_MESSAGE_MAX_CHARS]
+    """The message, bounded and printable: names and words in it may be the peer's own text."""
+    text = f"{place or 'frame'}: {what}"[:_MESSAGE_MAX_CHARS]
+    return text if text.isascii() and text.isprintable() else ascii(text)[1:-1][:_MESSAGE_MAX_CHARS]
 
 
-def _shown(text: str) -> str:
-    """``text`` in printable ASCII and at most 64 characters."""
-    cut = text[:64]
-    return cut if cut.isascii() and cut.isprintable() else ascii(cut)[1:-1][:64]
-
-
+_REQUEST_WORDS: Final = {"frame": "; expected 'call'", "call.arm": "; expected one of " + ", ".join(ARM_NAMES)}
+_REPLY_WORDS: Final = {"frame": "; expected 'result' or 'fault'"}
 _FIELD_NAMES: Final = sorted(
     {name for struct in (CallFrame, ForgeSelector, InlineComment, *ARMS) for name in struct.__struct_fields__}
 )

@@ -38,20 +38,22 @@ class FrameBuffer:
     """Collects received bytes and hands out whole payloads in order.
 
     Holds at most one incomplete frame besides what one ``feed`` brought: the caller takes frames until ``next_frame``
-    returns None before it feeds again.
+    returns None before it feeds again. A broken buffer holds nothing.
     """
 
-    __slots__ = ("_broken", "_data", "_limit", "_start")
+    __slots__ = ("_complaint", "_data", "_limit", "_start")
 
     def __init__(self, limit: int = FRAME_MAX_BYTES) -> None:
         """``limit`` is the largest payload accepted, in bytes."""
         self._limit = limit
         self._data = bytearray()
         self._start = 0
-        self._broken = False
+        self._complaint = ""
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Add received bytes."""
+        """Add received bytes; a broken buffer drops them."""
+        if self._complaint:
+            return
         if self._start:
             del self._data[: self._start]
             self._start = 0
@@ -68,13 +70,17 @@ class FrameBuffer:
         Raises:
             FramingError: the peer's fault; every later call raises it again.
         """
+        if self._complaint:
+            raise FramingError(self._complaint)
         available = len(self._data) - self._start
         if available < HEADER_BYTES:
             return None
         (size,) = _LENGTH.unpack_from(self._data, self._start)
-        if self._broken or not 0 < size <= self._limit:
-            self._broken = True
-            raise FramingError(_complaint(size, self._limit))
+        if not 0 < size <= self._limit:
+            self._complaint = _complaint(size, self._limit)
+            self._data.clear()
+            self._start = 0
+            raise FramingError(self._complaint)
         if available < HEADER_BYTES + size:
             return None
         begin = self._start + HEADER_BYTES

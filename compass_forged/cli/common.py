@@ -1,0 +1,85 @@
+"""What the commands share: exit codes, where the daemon is, and how text from outside is shown on a terminal."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final, NoReturn
+
+import click
+
+from compass_forged.config import Config, find_config, load_config
+from compass_forged.control.client import ControlClient
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_UNREACHABLE: Final = 69
+EXIT_INTERNAL: Final = 70
+
+# What drives a terminal or hides: C0 but tab and newline, DEL, C1, bidi controls, zero-width and tag characters.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
+)
+
+config_option = click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    help="The configuration file. Default: $FORGED_CONFIG, else /etc/compass-forged/config.toml.",
+)
+run_dir_option = click.option(
+    "--run-dir", type=click.Path(path_type=Path), help="Where the daemon's sockets are. Default: the configuration's."
+)
+
+
+class Exit(click.ClickException):
+    """A failure with an exit code of its own, shown as one line."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.code = exit_code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """One line on stderr."""
+        del file
+        click.echo(f"compass-forged: {self.message}", err=True)
+
+
+def printable(text: str) -> str:
+    """``text`` without what could drive or fool a terminal: forges and containers write it, nobody vouches for it."""
+    return _UNSAFE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """``printable`` text on one line, cut to ``limit`` characters."""
+    flat = " ".join(printable(text).split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def configuration(path: Path | None) -> Config:
+    """The checked configuration, found as the options say."""
+    return load_config(find_config(path))
+
+
+@contextmanager
+def control(config_path: Path | None, run_dir: Path | None) -> Iterator[ControlClient]:
+    """A client of the daemon that ``--run-dir`` or the configuration names."""
+    where = run_dir if run_dir is not None else Path(configuration(config_path).run_dir)
+    with ControlClient(where / "control.sock") as client:
+        yield client
+
+
+def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
+    """End the command with one line on stderr."""
+    raise Exit(message, code)
+
+
+def needs_extra(extra: str, error: ImportError) -> NoReturn:
+    """A package that an extra brings is not installed."""
+    fail(f"{error.name or error} is not installed; pip install 'compass-forged[{extra}]'", EXIT_USAGE)
+
+
+def debug_wanted() -> bool:
+    """Whether ``--debug`` stands on the command line."""
+    return "--debug" in sys.argv[1:]

@@ -1,0 +1,253 @@
+"""The composition root: the only place that wires. ``serve`` is one daemon from its lock to its last reply.
+
+Starting: lock the run directory, open the store, load what was open and bound, build the forges, then listen. Stopping
+(SIGTERM, SIGINT or the control socket's drain): refuse new calls, finish those under way within the drain time, then
+end every task. A second signal ends at once.
+"""
+
+import os
+import resource
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from compass_forged.config import Config, StoreVariable
+from compass_forged.containers import Containers
+from compass_forged.control.server import ControlDeps, ControlServer
+from compass_forged.errors import ConfigError, StartError, StoreError
+from compass_forged.forges import open_registry
+from compass_forged.gateway import Gateway, GatewayLimits
+from compass_forged.hub import CallDeadlines, Hub
+from compass_forged.listener import RunDir
+from compass_forged.observability import Counters, get_logger
+from compass_forged.ports import Store
+from compass_forged.providers.registry import Registry
+from compass_forged.service import ForgeService, ServiceLimits
+from compass_forged.sessions import SessionTable
+from compass_forged.supervise import supervise
+
+if TYPE_CHECKING:
+    from compass_forged.store.connect import ConnectParams
+
+_log = get_logger(__name__)
+
+_SPARE_FDS = 64
+"""Descriptors that stores, forges and logs may need besides containers' sockets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A running daemon, for whoever started it in process."""
+
+    run_dir: Path
+    store: Store
+    counters: Counters
+    drain: Callable[[], None]
+
+
+async def serve(
+    config: Config, *, signals: bool = True, task_status: trio.TaskStatus[Daemon] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Run a daemon until it is drained.
+
+    Args:
+        config: checked by ``load_config``.
+        signals: take SIGTERM and SIGINT as drain (only in the main thread).
+        task_status: told once containers can connect.
+
+    Raises:
+        ConfigError: what the configuration names cannot be used.
+        StartError: the host or the store does not let it start.
+        RestartsExhausted: a supervised task keeps crashing (in an exception group).
+    """
+    counters = Counters()
+    _check_descriptors(config)
+    with RunDir.locked(Path(config.run_dir)) as run_dir:
+        async with open_registry(config) as registry, open_store(config) as store:
+            await serve_with(config, run_dir, store, registry, counters, signals=signals, task_status=task_status)
+
+
+async def serve_with(
+    config: Config,
+    run_dir: RunDir,
+    store: Store,
+    registry: Registry,
+    counters: Counters,
+    *,
+    signals: bool = False,
+    task_status: trio.TaskStatus[Daemon] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a daemon over a store and a registry that are open already; see ``serve``."""
+    limits = config.limits
+    specs, restored = await store.load_host(config.host)
+    sessions = SessionTable(restored)
+    hub = Hub(
+        sessions,
+        counters=counters,
+        deadlines=CallDeadlines(limits.read_seconds, limits.write_seconds, limits.grace_seconds),
+    )
+    hub.wire(
+        ForgeService(
+            store,
+            registry,
+            ref_secret=await store.ref_secret(),
+            counters=counters,
+            limits=ServiceLimits(limits.record_seconds, limits.attribution_seconds),
+        )
+    )
+    gateway = Gateway(sessions, hub.relay, counters=counters, limits=_gateway_limits(config))
+    containers = Containers(
+        run_dir, config.host, store=store, sessions=sessions, hub=hub, gateway=gateway, counters=counters
+    )
+    stop = trio.Event()
+    control = ControlServer(
+        ControlDeps(
+            run_dir=run_dir,
+            host_id=config.host,
+            store=store,
+            store_name=_store_name(config),
+            forges=tuple(f"{entry.provider}:{entry.host}" for entry in registry.entries),
+            containers=containers,
+            sessions=sessions,
+            hub=hub,
+            gateway=gateway,
+            counters=counters,
+            drain=stop.set,
+        )
+    )
+    async with trio.open_nursery() as nursery:
+        if signals:
+            await nursery.start(_signals_to, stop, nursery.cancel_scope)
+        await _start_supervised(nursery, "hub", hub.run, counters)
+        await nursery.start(containers.run, specs)
+        await _start_supervised(nursery, "control", control.run, counters)
+        _log.info("ready", run_dir=str(run_dir.path), containers=len(specs), sessions=len(restored))
+        task_status.started(Daemon(run_dir.path, store, counters, stop.set))
+        await stop.wait()
+        _log.info("draining", calls_in_flight=hub.in_flight)
+        whole = await hub.drain(limits.drain_seconds)
+        _log.info("stopped", drained=whole)
+        nursery.cancel_scope.cancel()
+
+
+class _Body(Protocol):
+    """A task that tells when it is up."""
+
+    def __call__(self, *, task_status: trio.TaskStatus[None]) -> Awaitable[None]: ...
+
+
+class _Up:
+    """A task status that sets an event, as often as the task is started again."""
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+
+    def started(self, value: Any = None) -> None:  # trio's signature
+        del value
+        self.event.set()
+
+
+async def _start_supervised(nursery: trio.Nursery, name: str, body: _Body, counters: Counters) -> None:
+    """Start ``body`` under supervision and wait until it is up; what it raises before that ends the start."""
+    up = _Up()
+
+    async def run() -> None:
+        await body(task_status=up)
+
+    async def supervised() -> None:
+        await supervise(name, run, counters=counters, up=up.event)
+
+    nursery.start_soon(supervised, name=name)
+    await up.event.wait()  # bounded: the body is up at once, or raises
+
+
+async def _signals_to(
+    stop: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        task_status.started()
+        async for number in received:
+            if stop.is_set():
+                _log.warning("second signal; ending at once", signal=signal.Signals(number).name)
+                everything.cancel()
+                return
+            stop.set()
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open_store(config: Config) -> AsyncGenerator[Store, None]:
+    """The configured store, its schema up to date. What a store needs is imported only where it is used.
+
+    Raises:
+        StartError: it is out of reach, or cannot be used by this version.
+    """
+    if config.store == "memory":
+        from compass_forged.store.memory import MemoryStore  # noqa: PLC0415 -- see the docstring
+
+        yield MemoryStore()
+        return
+    from compass_forged.store.postgres import open_postgres_store  # noqa: PLC0415 -- see the docstring
+
+    async with AsyncExitStack() as stack:
+        place = await stack.enter_async_context(open_database(config))
+        opening = open_postgres_store(place, connections=config.limits.store_connections)
+        try:
+            store = await stack.enter_async_context(opening)
+        except StoreError as error:
+            raise StartError(f"store: {error}") from error
+        yield store
+
+
+@asynccontextmanager
+async def open_database(config: Config) -> AsyncGenerator["ConnectParams", None]:
+    """Where the configured Postgres is; the embedded one runs for the length of the block.
+
+    Raises:
+        ConfigError: the store is ``memory``, or the DSN cannot be read.
+        StartError: the embedded server cannot run here.
+    """
+    from compass_forged.store.connect import as_params  # noqa: PLC0415 -- only where a database is used
+
+    if config.store == "memory":
+        raise ConfigError("store: the memory store has no database; configure embedded or a DSN")
+    if config.store == "embedded":
+        from compass_forged.store.embedded import embedded_postgres  # noqa: PLC0415 -- likewise
+
+        async with embedded_postgres(Path(config.state_dir)) as params:
+            yield params
+        return
+    yield as_params(os.environ[config.store.env] if isinstance(config.store, StoreVariable) else config.store)
+
+
+def _gateway_limits(config: Config) -> GatewayLimits:
+    limits = config.limits
+    return GatewayLimits(
+        frame_max_bytes=limits.frame_max_bytes,
+        connections_per_container=limits.connections_per_container,
+        calls_per_connection=limits.calls_per_connection,
+        calls_per_container=limits.calls_per_container,
+        outbox_max_bytes=limits.outbox_max_bytes,
+        frame_seconds=limits.frame_seconds,
+        send_seconds=limits.send_seconds,
+    )
+
+
+def _check_descriptors(config: Config) -> None:
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    least = config.limits.connections_per_container + config.limits.store_connections + _SPARE_FDS
+    if soft != resource.RLIM_INFINITY and soft < least:
+        raise StartError(f"RLIMIT_NOFILE is {soft}; raise it to {least} at least (ulimit -n, or LimitNOFILE=)")
+
+
+def _store_name(config: Config) -> str:
+    if isinstance(config.store, StoreVariable):
+        return f"postgres (${config.store.env})"
+    return config.store if config.store in {"embedded", "memory"} else "postgres"

@@ -1,0 +1,358 @@
+"""The forge as an ASGI application: what happens to a request before and after its route.
+
+The order: control path → User-Agent → body → token → log → script → API version → rate limit → route → ETag. Everything
+between reading the body and sending the answer is plain code without a wait, so a request's effect is never torn;
+scripted delays stand before or after it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from email.utils import format_datetime
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote
+
+import anyio
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from compass_forged.emulator import basic_routes, issue_routes
+from compass_forged.emulator.control import Control
+from compass_forged.emulator.limits import Limits, LimitSettings, Window
+from compass_forged.emulator.refusals import DOCS, Refused, bad_credentials, no_route, unsupported_version
+from compass_forged.emulator.render import Renderer, for_version, timestamp
+from compass_forged.emulator.routing import Answer, Call, Match, Reply, Routes
+from compass_forged.emulator.script import LoggedRequest, RequestLog, Rule, Script
+from compass_forged.emulator.seed import apply_seed
+from compass_forged.emulator.state import Account, Clock, ForgeState, system_clock
+
+REQUEST_MAX_BYTES = 8 << 20
+SERVED = "compass_forged.emulator.served"
+"""Stands in the ASGI scope where a real server carries the connection."""
+
+_VARY = "Accept, Authorization, Cookie, X-GitHub-OTP,Accept-Encoding, Accept, X-Requested-With"
+_NO_AGENT = (
+    "\r\nRequest forbidden by administrative rules. Please make sure your request has a User-Agent header "
+    "(https://docs.github.com/en/rest/overview/resources-in-the-rest-api#user-agent-required). "
+    "Check https://developer.github.com for other possible causes.\r\n"
+)
+
+
+class ConnectionDropped(ConnectionError):
+    """A scripted drop where no server stands between: in process, the client's transport sees this exception."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeSettings:
+    """How the forge behaves.
+
+    Attributes:
+        limits: the rate limits; ``replace`` them to switch them off.
+        enterprise: a GHES release such as ``3.19.0``: its ``/meta``, headers, versions and missing paths.
+        prefix: a path before all routes, such as a GHES's ``/api/v3``.
+        control_token: opens ``/_forge/``; None keeps it shut.
+    """
+
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    enterprise: str | None = None
+    prefix: str = ""
+    control_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Incoming:
+    """A request as it came, with who asks."""
+
+    request: Request
+    method: str
+    path: str
+    raw_body: bytes
+    token_given: bool
+    caller: Account | None
+    request_id: str
+
+    @property
+    def bucket(self) -> int | None:
+        """Whose rate limit is charged."""
+        return self.caller.id if self.caller else None
+
+
+class Forge:
+    """A stand-in for GitHub's REST API: state, script, log and limits behind one ASGI application.
+
+    Everything may be read and changed from the process that holds it, between requests and during them.
+
+    Attributes:
+        state: what the forge holds.
+        script: what it does to the next requests.
+        log: the requests that came in.
+        limits: what each account has used.
+    """
+
+    def __init__(
+        self,
+        seed: Mapping[str, Any] | None = None,
+        *,
+        settings: ForgeSettings | None = None,
+        clock: Clock = system_clock,
+    ) -> None:
+        """``seed`` fills the forge and is what ``reset`` goes back to; see the seed module."""
+        self.settings = settings or ForgeSettings()
+        self._seed = seed
+        self._clock = clock
+        self.script = Script()
+        self.log = RequestLog()
+        self._requests = 0
+        self._routes = Routes()
+        self._routes.include(basic_routes.routes)
+        self._routes.include(issue_routes.routes)
+        self._control = Control(self, self.settings.control_token)
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the seed: no rules, an empty log, fresh limits."""
+        self.state = ForgeState(self._clock)
+        self.limits = Limits(replace(self.settings.limits))
+        self.script.clear()
+        self.log.clear()
+        if self._seed is not None:
+            apply_seed(self.state, self._seed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; the ASGI entry point."""
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        request = Request(scope, receive)
+        raw_body = await _read(request)
+        path = _raw_path(scope)
+        if path.startswith("/_forge/"):
+            await _send(send, self._control.answer(request, path, raw_body or b""))
+            return
+        if not request.headers.get("user-agent", "").strip():
+            await _send(send, Answer(403, {"content-type": "text/html"}, _NO_AGENT.encode()))
+            return
+        if raw_body is None:
+            await _send(send, Answer(413, {"content-type": "text/html", "connection": "close"}, b"Payload too large\n"))
+            return
+        incoming = self._incoming(request, path, raw_body)
+        entry = self._note(incoming)
+        rule = self.script.take(incoming.method, unquote(path))
+        if rule is None:
+            answer = self._answer(incoming)
+        else:
+            entry.scripted = True
+            answer = await self._play(rule, incoming)
+            if rule.drop:
+                await _drop(scope, send)
+                return
+        entry.status = answer.status
+        await _send(send, answer, head=incoming.method == "HEAD", truncate=rule.truncate if rule else None)
+
+    def _incoming(self, request: Request, path: str, raw_body: bytes) -> _Incoming:
+        self._requests += 1
+        number = self._requests
+        token = _token(request.headers.get("authorization"))
+        return _Incoming(
+            request=request,
+            method=request.method,
+            path=path,
+            raw_body=raw_body,
+            token_given=token is not None,
+            caller=self.state.caller(token) if token else None,
+            request_id=f"{number:04X}:{0xF06E:04X}:{number:07X}:{number:07X}:{number:08X}",
+        )
+
+    def _note(self, incoming: _Incoming) -> LoggedRequest:
+        return self.log.open(
+            timestamp(self.state.now()),
+            incoming.method,
+            unquote(incoming.path),
+            incoming.request.url.query,
+            incoming.caller.login if incoming.caller else None,
+            incoming.request.headers.items(),
+            incoming.raw_body,
+        )
+
+    async def _play(self, rule: Rule, incoming: _Incoming) -> Answer:
+        """Carry out a rule but for its drop and its truncation."""
+        await anyio.sleep(rule.delay)
+        own = self._answer(incoming) if rule.carries_out else None
+        await anyio.sleep(rule.delay_after)
+        if own is not None and rule.status is None:
+            own.headers |= _lower(rule.headers)
+            return own
+        window = self.limits.window(incoming.bucket, self.state.now())
+        headers = self._common_headers(incoming, window)
+        if not isinstance(rule.body, str | bytes):
+            headers["content-type"] = "application/json; charset=utf-8"
+        headers |= _lower(rule.headers)
+        return Answer(rule.status or 200, headers, rule.body_bytes())
+
+    # --- the usual way
+
+    def _answer(self, incoming: _Incoming) -> Answer:
+        """Answer a request as GitHub would."""
+        now = self.state.now()
+        match = self._find(incoming)
+        bucket = incoming.bucket
+        version = incoming.request.headers.get("x-github-api-version", basic_routes.DEFAULT_VERSION)
+        try:
+            reply = self._reply(incoming, match, version)
+        except Refused as refused:
+            body = {
+                "message": refused.body["message"],
+                **{name: value for name, value in refused.body.items() if name != "message"},
+                "documentation_url": refused.body.get("documentation_url", match.route.docs if match else DOCS),
+            }
+            if "url" not in body and not isinstance(body.get("errors"), str):
+                body["status"] = str(refused.status)
+            reply = Reply(body, refused.status, refused.headers)
+            if version not in basic_routes.versions(self.settings.enterprise):
+                version = basic_routes.DEFAULT_VERSION
+        raw = json.dumps(for_version(reply.body, version), ensure_ascii=False, separators=(",", ":")).encode()
+        etag = _etag(incoming, raw) if reply.status == HTTPStatus.OK else None
+        fresh = etag is not None and _matches(incoming.request.headers.get("if-none-match"), etag)
+        free = bool(match and match.route.free) or (fresh and incoming.caller is not None)
+        window = self.limits.window(bucket, now) if free else self.limits.charge(bucket, now)
+        headers = self._common_headers(incoming, window)
+        if etag is not None:
+            headers |= {"etag": etag, "vary": _VARY, "cache-control": "private, max-age=60, s-maxage=60"}
+        if fresh:
+            return Answer(304, headers, b"")
+        headers |= {
+            "content-type": "application/json; charset=utf-8",
+            "x-github-media-type": "github.v3; format=json",
+            "x-github-api-version-selected": version,
+            **reply.headers,
+        }
+        return Answer(reply.status, headers, raw)
+
+    def _find(self, incoming: _Incoming) -> Match | None:
+        if not incoming.path.startswith(self.settings.prefix):
+            return None
+        return self._routes.find(incoming.method, incoming.path.removeprefix(self.settings.prefix))
+
+    def _reply(self, incoming: _Incoming, match: Match | None, version: str) -> Reply:
+        if incoming.token_given and incoming.caller is None:
+            raise bad_credentials()
+        if version not in basic_routes.versions(self.settings.enterprise):
+            raise unsupported_version(version)
+        if not (match and match.route.free):
+            self.limits.check(incoming.bucket, self.state.now(), incoming.request_id)
+        if match is None:
+            raise no_route()
+        return match.route.handler(self._call(incoming, match))
+
+    def _call(self, incoming: _Incoming, match: Match) -> Call:
+        url = incoming.request.url
+        origin = f"{url.scheme}://{url.netloc}"
+        return Call(
+            state=self.state,
+            limits=self.limits,
+            render=Renderer(self.state, origin + self.settings.prefix, origin),
+            method=incoming.method,
+            caller=incoming.caller,
+            params=match.params,
+            query=incoming.request.query_params,
+            query_string=url.query,
+            tail=match.tail,
+            raw_body=incoming.raw_body,
+            enterprise=self.settings.enterprise,
+        )
+
+    def _common_headers(self, incoming: _Incoming, window: Window | None) -> dict[str, str]:
+        headers = {
+            "server": "compass-forge",
+            "date": format_datetime(self.state.now(), usegmt=True),
+            "x-github-request-id": incoming.request_id,
+        }
+        if window is not None:
+            headers |= window.headers()
+        if self.settings.enterprise:
+            headers["x-github-enterprise-version"] = f"enterprise-server@{self.settings.enterprise}"
+        return headers
+
+
+# --- ASGI
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        else:
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+
+
+async def _read(request: Request) -> bytes | None:
+    """The request's body; None for one over the limit, of which nothing beyond it is kept."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= REQUEST_MAX_BYTES:
+            chunks.append(chunk)
+    return b"".join(chunks) if size <= REQUEST_MAX_BYTES else None
+
+
+async def _send(send: Send, answer: Answer, *, head: bool = False, truncate: int | None = None) -> None:
+    """Send an answer; a truncated one leaves the body open, and the server then closes the connection."""
+    headers = {"content-length": str(len(answer.body)), **answer.headers}
+    if answer.status == HTTPStatus.NOT_MODIFIED:
+        del headers["content-length"]
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": answer.status, "headers": raw})
+    body: Message = {"type": "http.response.body", "body": b"" if head else answer.body}
+    if truncate is not None and truncate < len(answer.body):
+        body = {**body, "body": answer.body[:truncate], "more_body": True}
+    await send(body)
+
+
+async def _drop(scope: Scope, send: Send) -> None:
+    """Leave the request without an answer.
+
+    A server would answer 500 for an application that sends nothing. An interim answer (which every client reads over)
+    and then nothing makes it close the connection: the client sees it end without a response.
+    """
+    if SERVED not in scope:
+        raise ConnectionDropped("the script closes this connection without an answer")
+    await send({"type": "http.response.start", "status": HTTPStatus.EARLY_HINTS, "headers": []})
+
+
+# --- small helpers
+
+
+def _raw_path(scope: Scope) -> str:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.partition(b"?")[0].decode("ascii", "replace")
+
+
+def _token(authorization: str | None) -> str | None:
+    """The token of an ``Authorization`` header; "" for one in a form that GitHub does not take."""
+    if not authorization:
+        return None
+    scheme, _, value = authorization.partition(" ")
+    return value.strip() if scheme.lower() in {"bearer", "token"} else ""
+
+
+def _etag(incoming: _Incoming, raw: bytes) -> str:
+    """A weak tag over the answer, the credential and what it varies on: another token has another tag."""
+    headers = incoming.request.headers
+    vary = "\n".join((headers.get("authorization", ""), headers.get("accept", "")))
+    return f'W/"{sha256(vary.encode() + raw).hexdigest()}"'
+
+
+def _matches(if_none_match: str | None, etag: str) -> bool:
+    if not if_none_match:
+        return False
+    wanted = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
+    return bool(wanted & {"*", etag.removeprefix("W/")})
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,207 @@
+"""The control path ``/_forge/...``: script, log, state and seed of a forge from another process.
+
+Every request carries ``Authorization: Bearer CONTROL_TOKEN``. It is not logged, not scripted and not limited.
+
+==================== ============================================================================================
+GET  /_forge/log     the requests that came in; ``?method=POST&path=/repos/*`` narrows them
+GET  /_forge/state   accounts, repositories with their issues and comments, counts of side effects
+POST /_forge/script  a rule, or a list of rules, as JSON objects (see ``script.Rule``)
+POST /_forge/seed    a seed to add (see the seed module)
+POST /_forge/change  ``{"change": NAME, ...}``: rename, archive, disable_issues, lock, delete, transfer, close,
+                     delete_account, revoke_token, set_remaining
+POST /_forge/reset   back to the first seed
+==================== ============================================================================================
+"""
+
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from starlette.requests import Request
+
+from compass_forged.emulator.limits import Limits
+from compass_forged.emulator.refusals import JsonObject
+from compass_forged.emulator.render import timestamp
+from compass_forged.emulator.routing import Answer
+from compass_forged.emulator.script import RequestLog, Script, rule_from_json
+from compass_forged.emulator.seed import apply_seed
+from compass_forged.emulator.state import ForgeState, Issue, Repo
+
+
+class Controlled(Protocol):
+    """What the control path reaches of a forge."""
+
+    state: ForgeState
+    script: Script
+    log: RequestLog
+    limits: Limits
+
+    def reset(self) -> None:
+        """Go back to the first seed."""
+        ...
+
+
+class Control:
+    """Answers the control path of one forge. Without a token the path is not there."""
+
+    def __init__(self, forge: Controlled, token: str | None) -> None:
+        self._forge = forge
+        self._token = token
+        self._actions: Mapping[tuple[str, str], Callable[[Request, Any], Any]] = {
+            ("GET", "log"): self._log,
+            ("GET", "state"): lambda _request, _body: snapshot(self._forge.state),
+            ("POST", "script"): self._script,
+            ("POST", "seed"): self._seed,
+            ("POST", "change"): self._change,
+            ("POST", "reset"): self._reset,
+        }
+
+    def answer(self, request: Request, path: str, raw_body: bytes) -> Answer:
+        """The answer to one control request: JSON, errors as ``{"error": ...}``."""
+        action = self._actions.get((request.method, path.removeprefix("/_forge/")))
+        if self._token is None or action is None:
+            return _json(404, {"error": f"{request.method} {path}: no such control path; see the control module"})
+        if not _authorised(request.headers.get("authorization", ""), self._token):
+            return _json(401, {"error": "control token missing or wrong; send Authorization: Bearer TOKEN"})
+        try:
+            return _json(200, action(request, json.loads(raw_body) if raw_body else None))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:  # whatever the body has wrong
+            return _json(400, {"error": f"{type(error).__name__}: {error}"})
+
+    def _log(self, request: Request, _body: Any) -> Any:
+        query = request.query_params
+        found = self._forge.log.find(query.get("method", "*"), query.get("path", "*"))
+        return {"requests": [asdict(entry) for entry in found]}
+
+    def _script(self, _request: Request, body: Any) -> Any:
+        given: list[Any] = body if isinstance(body, list) else [body]
+        self._forge.script.add(*[rule_from_json(rule) for rule in given])
+        return {"pending": self._forge.script.pending}
+
+    def _seed(self, _request: Request, body: Any) -> Any:
+        apply_seed(self._forge.state, body)
+        return {"ok": True}
+
+    def _reset(self, _request: Request, _body: Any) -> Any:
+        self._forge.reset()
+        return {"ok": True}
+
+    def _change(self, _request: Request, body: Any) -> Any:
+        change = _CHANGES.get(body["change"])
+        if change is None:
+            raise ValueError(f"change: unknown {body['change']!r}; known are {', '.join(_CHANGES)}")
+        change(self._forge, body)
+        return {"ok": True}
+
+
+def _authorised(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
+
+
+def _json(status: int, body: Any) -> Answer:
+    return Answer(status, {"content-type": "application/json"}, json.dumps(body).encode())
+
+
+# --- changes from outside, as people and administrators make them
+
+
+def _issue(forge: Controlled, body: JsonObject) -> Issue:
+    return forge.state.issue(body["repo"], body["number"])
+
+
+def _rename(forge: Controlled, body: JsonObject) -> None:
+    forge.state.rename_repo(body["repo"], body["to"])
+
+
+def _archive(forge: Controlled, body: JsonObject) -> None:
+    forge.state.repo(body["repo"]).archived = True
+
+
+def _disable_issues(forge: Controlled, body: JsonObject) -> None:
+    forge.state.repo(body["repo"]).has_issues = False
+
+
+def _lock(forge: Controlled, body: JsonObject) -> None:
+    _issue(forge, body).locked = True
+
+
+def _delete(forge: Controlled, body: JsonObject) -> None:
+    _issue(forge, body).deleted = True
+
+
+def _transfer(forge: Controlled, body: JsonObject) -> None:
+    forge.state.transfer_issue(body["repo"], body["number"], body["to"])
+
+
+def _close(forge: Controlled, body: JsonObject) -> None:
+    forge.state.set_issue_state(_issue(forge, body), "closed", forge.state.account(body["by"]))
+
+
+def _delete_account(forge: Controlled, body: JsonObject) -> None:
+    forge.state.delete_account(body["login"], "gone" if body.get("gone") else "ghost")
+
+
+def _revoke_token(forge: Controlled, body: JsonObject) -> None:
+    forge.state.revoke_token(body["token"])
+
+
+def _set_remaining(forge: Controlled, body: JsonObject) -> None:
+    account = forge.state.account(body["login"])
+    forge.limits.set_remaining(account.id, body["remaining"], forge.state.now())
+
+
+_CHANGES: Mapping[str, Callable[[Controlled, JsonObject], None]] = {
+    "rename": _rename,
+    "archive": _archive,
+    "disable_issues": _disable_issues,
+    "lock": _lock,
+    "delete": _delete,
+    "transfer": _transfer,
+    "close": _close,
+    "delete_account": _delete_account,
+    "revoke_token": _revoke_token,
+    "set_remaining": _set_remaining,
+}
+
+
+# --- a view of the state, without tokens
+
+
+def snapshot(state: ForgeState) -> JsonObject:
+    """The forge's contents as JSON, for assertions from another process."""
+    return {
+        "accounts": [{"login": each.login, "id": each.id, "type": each.type} for each in state.accounts.values()],
+        "repositories": {state.full_name(repo): _repo(state, repo) for repo in state.repos.values()},
+        "commits": dict(state.commits),
+    }
+
+
+def _repo(state: ForgeState, repo: Repo) -> JsonObject:
+    return {
+        "id": repo.id,
+        "private": repo.private,
+        "archived": repo.archived,
+        "labels": [label.name for label in repo.labels.values()],
+        "issues": [_issue_view(state, repo, issue) for issue in repo.issues.values()],
+    }
+
+
+def _issue_view(state: ForgeState, repo: Repo, issue: Issue) -> JsonObject:
+    comments = [state.comments[each] for each in issue.comments]
+    return {
+        "number": issue.number,
+        "title": issue.title,
+        "body": issue.body,
+        "author": state.accounts[issue.author_id].login,
+        "state": issue.state,
+        "labels": [repo.labels[each].name for each in issue.labels],
+        "pull_request": issue.pull is not None,
+        "locked": issue.locked,
+        "deleted": issue.deleted,
+        "created_at": timestamp(issue.created_at),
+        "comments": [
+            {"id": each.id, "author": state.accounts[each.author_id].login, "body": each.body} for each in comments
+        ],
+    }

@@ -1,0 +1,313 @@
+"""One caller for every operation: joins a request to credential, budget gate and transport, and judges the answer.
+
+The rules, in the order in which they matter:
+
+* a write is never repeated once a byte of it may have gone out and its answer is not definite;
+* ``guard.sending`` is awaited once a write, right before its first byte;
+* a read is tried at most three times, within the caller's deadline;
+* a redirect is followed by hand: a read within its origin, a write only into a repository that the call may touch.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+import trio
+
+from compass_forged.budget import Kind, Reading
+from compass_forged.errors import BadAnswer, BadCredentials, ForgeError, ForgeStatus, ForgeUnavailable, RateLimited
+from compass_forged.observability import get_logger
+from compass_forged.ports import CallContext
+from compass_forged.providers.credentials import Credential
+from compass_forged.providers.gate import Admission, Gate
+from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport, OnSending, TransportFailure
+
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_RESENT_REDIRECTS = frozenset({307, 308})
+REDIRECT_HOPS_MAX: Final = 3
+TRIES_MAX: Final = 3
+_RETRY_SECONDS = 0.25
+_LOOK_UP_SECONDS = 5.0
+
+log = get_logger(__name__)
+
+
+class AnswerTooLarge(BadAnswer):
+    """The answer to a read is over the cap: the request asked for too much at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The forge refused for a limit.
+
+    Attributes:
+        kind: ``primary`` for a counted limit that is used up, ``secondary`` for a throttle.
+        resource: which counted limit.
+        delay: seconds until trying again makes sense; None where the forge named none.
+    """
+
+    kind: Literal["primary", "secondary"]
+    resource: str
+    delay: float | None
+
+
+class Dialect(Protocol):
+    """How one kind of forge speaks over HTTP. Pure."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Sent with every request."""
+        ...
+
+    def authorization(self, token: str) -> str:
+        """The value of the Authorization header."""
+        ...
+
+    def reading(self, answer: HttpAnswer) -> Reading | None:
+        """What an answer says of its limit, if anything."""
+        ...
+
+    def limit(self, answer: HttpAnswer) -> Limit | None:
+        """Whether an answer is a refusal for a limit."""
+        ...
+
+    def refuses_credential(self, answer: HttpAnswer) -> bool:
+        """Whether an answer says that the token is not accepted."""
+        ...
+
+    def refusal(self, answer: HttpAnswer) -> ForgeError | None:
+        """The error that any other answer amounts to; None for one that may be translated."""
+        ...
+
+    def place_request(self, path: tuple[str, ...]) -> HttpRequest | None:
+        """The read that tells which repository a path lies in; None if the path names none."""
+        ...
+
+    def place_name(self, answer: HttpAnswer) -> str:
+        """The repository's canonical name from the answer to that read; "" if it holds none."""
+        ...
+
+    def moved(self, request: HttpRequest, repo: str) -> HttpRequest:
+        """The same request on another repository."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeAnswer:
+    """An answer that is no error.
+
+    Attributes:
+        status: the HTTP status, always 2xx.
+        headers: names in lower case.
+        body: the whole body, which the translator decodes.
+        moved: whether a read was redirected, so that it may rightly be about another repository or number.
+        moved_to: the repository that a write was resent to; "" if it was not.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    moved: bool = False
+    moved_to: str = ""
+
+
+class ForgeHttp:
+    """One forge under one credential, as its provider calls it."""
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        gate: Gate,
+        credential: Credential,
+        dialect: Dialect,
+        *,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """``jitter`` draws from [0, 1) and spreads retries; tests fix it."""
+        self._transport = transport
+        self._gate = gate
+        self._credential = credential
+        self._dialect = dialect
+        self._jitter = jitter
+
+    @property
+    def gate(self) -> Gate:
+        """The credential's gate, for ``statistics``."""
+        return self._gate
+
+    @property
+    def credential(self) -> Credential:
+        """The credential, for ``broken``."""
+        return self._credential
+
+    async def read(self, request: HttpRequest, context: CallContext, *, kind: Kind = "read") -> ForgeAnswer:
+        """Send a read, follow its redirects, and try again what may pass.
+
+        Raises:
+            ForgeError: one of its kinds; their ``outcome`` is of no consequence.
+        """
+        answer = await self._read_here(request, context, kind)
+        hops = 0
+        while answer.status in REDIRECTS:
+            hops += 1
+            if hops > REDIRECT_HOPS_MAX:
+                raise ForgeStatus(answer.status, f"the forge redirected more than {REDIRECT_HOPS_MAX} times")
+            request = self._redirected(request, answer)
+            answer = await self._read_here(request, context, kind)
+        return ForgeAnswer(answer.status, answer.headers, answer.body, moved=hops > 0)
+
+    async def write(self, request: HttpRequest, context: CallContext) -> ForgeAnswer:
+        """Send a write. Only what definitely did not reach the forge is tried again.
+
+        Raises:
+            ForgeError: one of its kinds, with the true ``outcome``.
+        """
+        answer = await self._write_once(request, context)
+        moved_to = ""
+        if answer.status in REDIRECTS:
+            moved_to = await self._new_place(answer, context)
+            if answer.status not in _RESENT_REDIRECTS or not _may_touch(context, moved_to):
+                raise ForgeStatus(answer.status, "the repository or artifact has moved", moved_to=moved_to)
+            answer = await self._write_once(self._dialect.moved(request, moved_to), context)
+        if answer.status in REDIRECTS:
+            raise ForgeStatus(answer.status, "the repository or artifact has moved more than once")
+        return ForgeAnswer(answer.status, answer.headers, answer.body, moved_to=moved_to)
+
+    # --- reads --------------------------------------------------------------------------------------------------
+
+    async def _read_here(self, request: HttpRequest, context: CallContext, kind: Kind) -> HttpAnswer:
+        for attempt in range(1, TRIES_MAX):
+            try:
+                return self._checked_read(await self._authorised(request, context, kind, None))
+            except ForgeUnavailable as error:
+                failure = error
+            await self._pause(attempt, failure)
+        return self._checked_read(await self._authorised(request, context, kind, None))
+
+    def _checked_read(self, answer: HttpAnswer) -> HttpAnswer:
+        refusal = None if answer.status in REDIRECTS else self._dialect.refusal(answer)
+        if refusal is not None:
+            raise refusal
+        if answer.too_large:
+            raise AnswerTooLarge(answer.status, answer.flaw)
+        if answer.flaw and answer.status not in REDIRECTS:
+            raise ForgeUnavailable(answer.flaw, outcome="unknown")
+        return answer
+
+    def _redirected(self, request: HttpRequest, answer: HttpAnswer) -> HttpRequest:
+        location = answer.headers.get("location", "")
+        place = self._transport.base.locate(location) if location else None
+        if place is None:
+            where = "to another host" if location else "without naming the new place"
+            raise ForgeStatus(answer.status, f"the forge redirected {where}")
+        path, query = place
+        return HttpRequest(request.method, path, query)
+
+    # --- writes -------------------------------------------------------------------------------------------------
+
+    async def _write_once(self, request: HttpRequest, context: CallContext) -> HttpAnswer:
+        async def sending() -> None:
+            if not context.guard.sent:
+                await context.guard.sending()
+
+        for attempt in range(1, TRIES_MAX):
+            try:
+                return self._checked_write(await self._authorised(request, context, "write", sending))
+            except ForgeUnavailable as error:
+                if error.outcome != "not_sent":
+                    raise
+                failure = error
+            await self._pause(attempt, failure)
+        return self._checked_write(await self._authorised(request, context, "write", sending))
+
+    def _checked_write(self, answer: HttpAnswer) -> HttpAnswer:
+        refusal = None if answer.status in REDIRECTS else self._dialect.refusal(answer)
+        if refusal is not None:
+            raise refusal
+        if answer.flaw and answer.status not in REDIRECTS:
+            raise BadAnswer(answer.status, answer.flaw)
+        return answer
+
+    async def _new_place(self, answer: HttpAnswer, context: CallContext) -> str:
+        """The canonical name of the repository that a write was redirected to; "" where it cannot be learned."""
+        location = answer.headers.get("location", "")
+        place = self._transport.base.locate(location) if location else None
+        request = None if place is None else self._dialect.place_request(place[0])
+        if request is None:
+            return ""
+        with trio.move_on_after(_LOOK_UP_SECONDS):
+            try:
+                found = await self.read(request, context)
+            except ForgeError as error:
+                log.warning("the new place of a moved repository cannot be read", why=type(error).__name__)
+            else:
+                return self._dialect.place_name(HttpAnswer(found.status, found.headers, found.body))
+        return ""
+
+    # --- one request --------------------------------------------------------------------------------------------
+
+    async def _pause(self, attempt: int, failure: ForgeUnavailable) -> None:
+        """Wait a little before the next try; if the deadline comes first, the failure stands."""
+        delay = _RETRY_SECONDS * 2.0 ** (attempt - 1) * (0.5 + self._jitter())
+        if trio.current_time() + delay >= trio.current_effective_deadline():
+            raise failure
+        await trio.sleep(delay)
+
+    async def _authorised(
+        self, request: HttpRequest, context: CallContext, kind: Kind, sending: OnSending | None
+    ) -> HttpAnswer:
+        """One exchange; where the forge refuses the token, once more with the token read anew.
+
+        That is safe for a write too: a refused credential is a definite no.
+        """
+        token = await self._credential.token()
+        answer = await self._exchange(request, context, kind, sending, token)
+        if not self._dialect.refuses_credential(answer):
+            return answer
+        token = await self._credential.renewed()
+        answer = await self._exchange(request, context, kind, sending, token)
+        if self._dialect.refuses_credential(answer):
+            self._credential.refuse(token)
+            raise BadCredentials(self._credential.role, f"the forge answered {answer.status}")
+        return answer
+
+    async def _exchange(
+        self, request: HttpRequest, context: CallContext, kind: Kind, sending: OnSending | None, token: str
+    ) -> HttpAnswer:
+        admission = await self._gate.admit(context.container, kind)
+        try:
+            context.forge_requests += 1
+            answer = await self._transport.exchange(
+                request,
+                headers=self._dialect.headers,
+                authorization=self._dialect.authorization(token),
+                on_sending=sending,
+            )
+            self._feed(answer, admission)
+        except TransportFailure as error:
+            admission.settle(sent=error.sent)
+            raise ForgeUnavailable(error.why, outcome="unknown" if error.sent else "not_sent") from error
+        finally:
+            admission.settle()
+        return answer
+
+    def _feed(self, answer: HttpAnswer, admission: Admission) -> None:
+        """Tell the gate what the answer says of limits.
+
+        Raises:
+            RateLimited: it is a refusal for one.
+        """
+        limit = self._dialect.limit(answer)
+        admission.settle(reading=self._dialect.reading(answer))
+        if limit is None:
+            return
+        if limit.kind == "primary" and limit.delay is not None:
+            delay = self._gate.exhausted(limit.resource, limit.delay)
+        else:
+            delay = self._gate.throttled(limit.delay, f"status {answer.status}")
+        raise RateLimited(delay, f"the forge's {limit.kind} rate limit is reached", outcome="rejected")
+
+
+def _may_touch(context: CallContext, repo: str) -> bool:
+    return bool(repo) and context.may_touch is not None and context.may_touch(repo)

@@ -1,0 +1,302 @@
+"""The budget gate: one per credential, passed by every request of every container on the host.
+
+``Budget`` does the arithmetic; here is the waiting. A request that may not go yet waits its turn if that comes before
+its deadline, and is refused at once if not. The rules:
+
+* writes before reads before background reads, and within each of them one container after the other;
+* of all that wait, one is the timekeeper and sleeps until the next opening; when it leaves, another takes over, so
+  that no task of the gate's own is needed;
+* admitting, refusing and settling are synchronous: a cancelled waiter gives back what it was given.
+"""
+
+import math
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import trio
+
+from compass_forged.budget import Budget, BudgetStatus, Kind, Reading
+from compass_forged.errors import RateLimited
+from compass_forged.observability import get_logger
+
+QUEUE_PER_CONTAINER: Final = 64
+CONCURRENCY: Final = 16
+_RETRY_SECONDS = 1.0  # what is said where nothing better is known
+_RANKS: Final[dict[Kind, int]] = {"write": 0, "read": 1, "background": 2}
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GateStatistics:
+    """A gate as it stands: requests in flight, requests waiting by container, and its budget."""
+
+    name: str
+    in_flight: int
+    waiting: dict[str, int]
+    budget: BudgetStatus
+
+
+class Admission:
+    """Leave to send one request. ``settle`` it when the request has ended, however it ended."""
+
+    __slots__ = ("_end",)
+
+    def __init__(self, end: Callable[[Reading | None, bool], None]) -> None:
+        """``end`` is the gate's own, and called once."""
+        self._end: Callable[[Reading | None, bool], None] | None = end
+
+    def settle(self, *, reading: Reading | None = None, sent: bool = True) -> None:
+        """Tell what became of the request; a second call does nothing.
+
+        Args:
+            reading: what the answer said of its limit, if it said anything.
+            sent: whether anything may have reached the forge.
+        """
+        end, self._end = self._end, None
+        if end is not None:
+            end(reading, sent)
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    container: str
+    deadline: float
+    event: trio.Event = field(default_factory=trio.Event)
+    admission: Admission | None = None
+    refusal: RateLimited | None = None
+
+    def is_decided(self) -> bool:
+        return self.admission is not None or self.refusal is not None
+
+
+@dataclass(eq=False, slots=True)
+class _Lane:
+    """Those who wait for the same: a queue for each container, served in turns."""
+
+    kind: Kind
+    resource: str
+    queues: OrderedDict[str, deque[_Waiter]] = field(default_factory=OrderedDict[str, deque[_Waiter]])
+    opens_at: float = -math.inf
+
+    def add(self, waiter: _Waiter) -> None:
+        self.queues.setdefault(waiter.container, deque()).append(waiter)
+
+    def take(self) -> _Waiter:
+        """The next one; its container goes to the end of the row."""
+        container, queue = self.queues.popitem(last=False)
+        waiter = queue.popleft()
+        if queue:
+            self.queues[container] = queue
+        return waiter
+
+    def discard(self, waiter: _Waiter) -> None:
+        queue = self.queues.get(waiter.container)
+        if queue is not None and waiter in queue:
+            queue.remove(waiter)
+            if not queue:
+                del self.queues[waiter.container]
+
+    def ahead_of(self, container: str) -> int:
+        """How many go before a newcomer of ``container``: its own, and as many of each other container's."""
+        own = len(self.queues.get(container, ()))
+        return own + sum(min(len(queue), own + 1) for name, queue in self.queues.items() if name != container)
+
+    def after(self, deadline: float) -> list[_Waiter]:
+        """Those whose deadline comes before ``deadline``."""
+        return [waiter for queue in self.queues.values() for waiter in queue if waiter.deadline < deadline]
+
+
+class Gate:
+    """What a request must pass before it may spend one credential's limits."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        *,
+        name: str = "",
+        concurrency: int = CONCURRENCY,
+        queue_per_container: int = QUEUE_PER_CONTAINER,
+    ) -> None:
+        """Open a gate over a budget.
+
+        Args:
+            budget: the arithmetic; it belongs to this gate alone from now on.
+            name: for logs and ``statistics``, such as ``github.com/author``.
+            concurrency: the most requests in flight at once.
+            queue_per_container: the most requests of one container that may wait.
+        """
+        self._budget = budget
+        self._name = name
+        self._concurrency = concurrency
+        self._queue_per_container = queue_per_container
+        self._in_flight = 0
+        self._lanes: dict[tuple[int, str], _Lane] = {}
+        self._queued: Counter[str] = Counter()
+        self._timekeeper: _Waiter | None = None
+        self._wakes_at = math.inf
+
+    async def admit(self, container: str, kind: Kind, resource: str = "core") -> Admission:
+        """Wait for leave to send one request, until the caller's own deadline.
+
+        Raises:
+            RateLimited: at once, if the turn would come after the deadline or the container's queue is full. Nothing
+                was sent.
+        """
+        lane = self._lane(kind, resource)
+        now = trio.current_time()
+        delay = self._opens_in(lane, now)
+        if not lane.queues and delay <= 0:
+            return self._admit(lane, now)
+        waiter = _Waiter(container, trio.current_effective_deadline())
+        self._refuse_hopeless(lane, waiter, now, delay)
+        lane.add(waiter)
+        self._queued[container] += 1
+        try:
+            await self._wait(waiter)
+        except BaseException:
+            if waiter.admission is not None:
+                waiter.admission.settle(sent=False)
+            raise
+        finally:
+            self._leave(lane, waiter)
+        if waiter.admission is not None:
+            return waiter.admission
+        raise waiter.refusal or RateLimited(_RETRY_SECONDS, "the budget gate let the call go", outcome="not_sent")
+
+    def throttled(self, retry_after: float | None, why: str) -> float:
+        """The forge asked to be left alone. Returns the seconds until the gate opens.
+
+        Those who wait and cannot wait that long are refused at once.
+        """
+        now = trio.current_time()
+        was_closed = self._budget.status(now).closed_for > 0
+        delay = self._budget.throttle(retry_after, now)
+        if not was_closed:
+            log.warning("the forge throttles this credential", gate=self._name, seconds=round(delay), why=why)
+        self._changed()
+        return delay
+
+    def exhausted(self, resource: str, resets_in: float) -> float:
+        """The forge refused for want of ``resource``. Returns the seconds until it resets."""
+        delay = self._budget.exhaust(resource, resets_in, trio.current_time())
+        self._changed()
+        return delay
+
+    def statistics(self) -> GateStatistics:
+        """How the gate stands."""
+        return GateStatistics(
+            name=self._name,
+            in_flight=self._in_flight,
+            waiting=dict(self._queued),
+            budget=self._budget.status(trio.current_time()),
+        )
+
+    # --- deciding -----------------------------------------------------------------------------------------------
+
+    def _lane(self, kind: Kind, resource: str) -> _Lane:
+        key = (_RANKS[kind], resource)
+        if key not in self._lanes:
+            self._lanes[key] = _Lane(kind, resource)
+            self._lanes = dict(sorted(self._lanes.items()))
+        return self._lanes[key]
+
+    def _opens_in(self, lane: _Lane, now: float) -> float:
+        if self._in_flight >= self._concurrency:
+            return math.inf
+        return self._budget.opens_in(lane.kind, lane.resource, now)
+
+    def _admit(self, lane: _Lane, now: float) -> Admission:
+        self._in_flight += 1
+        self._budget.spend(lane.kind, lane.resource, now)
+        return Admission(partial(self._settle, lane, now))
+
+    def _settle(self, lane: _Lane, at: float, reading: Reading | None, sent: bool) -> None:  # noqa: FBT001 -- a callback
+        self._in_flight -= 1
+        self._budget.settle(lane.kind, lane.resource, at, trio.current_time(), reading=reading, sent=sent)
+        self._changed()
+
+    def _refuse_hopeless(self, lane: _Lane, waiter: _Waiter, now: float, delay: float) -> None:
+        if self._queued[waiter.container] >= self._queue_per_container:
+            wait = delay if math.isfinite(delay) else _RETRY_SECONDS
+            raise RateLimited(
+                max(wait, _RETRY_SECONDS), "too many calls of this container wait for the forge", outcome="not_sent"
+            )
+        pace = self._budget.settings.creation_interval if lane.kind == "write" else 0.0
+        turn = now + delay + lane.ahead_of(waiter.container) * pace
+        if math.isfinite(delay) and turn > waiter.deadline:
+            raise _too_late(turn - now)
+
+    def _changed(self) -> None:
+        """Something opened or closed: decide anew, and have the timekeeper look at its clock again."""
+        self._pump()
+        if self._timekeeper is not None:
+            self._timekeeper.event.set()
+
+    def _pump(self) -> float:
+        """Let go whoever may. Returns the seconds until time alone lets another go, ``inf`` if it never does."""
+        now = trio.current_time()
+        soonest = math.inf
+        for lane in self._lanes.values():
+            while lane.queues:
+                delay = self._opens_in(lane, now)
+                if delay > 0:
+                    soonest = min(soonest, delay)
+                    self._refuse_late(lane, now, delay)
+                    break
+                waiter = lane.take()
+                waiter.admission = self._admit(lane, now)
+                waiter.event.set()
+        return soonest
+
+    def _refuse_late(self, lane: _Lane, now: float, delay: float) -> None:
+        opens_at = now + delay
+        if not math.isfinite(opens_at) or opens_at <= lane.opens_at:
+            return
+        lane.opens_at = opens_at
+        for waiter in lane.after(opens_at):
+            lane.discard(waiter)
+            waiter.refusal = _too_late(delay)
+            waiter.event.set()
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    async def _wait(self, waiter: _Waiter) -> None:
+        while True:
+            if self._timekeeper is None:
+                self._timekeeper = waiter
+            delay = self._pump()
+            if waiter.is_decided():
+                return
+            wakes_at = trio.current_time() + delay
+            if self._timekeeper is waiter:
+                self._wakes_at = wakes_at
+            elif wakes_at < self._wakes_at:
+                self._timekeeper.event.set()
+            with trio.move_on_after(delay if self._timekeeper is waiter else math.inf):
+                await waiter.event.wait()
+            if waiter.is_decided():
+                return
+            waiter.event = trio.Event()
+
+    def _leave(self, lane: _Lane, waiter: _Waiter) -> None:
+        lane.discard(waiter)
+        self._queued[waiter.container] -= 1
+        if not self._queued[waiter.container]:
+            del self._queued[waiter.container]
+        if self._timekeeper is waiter:
+            self._timekeeper = next(
+                (queue[0] for other in self._lanes.values() for queue in other.queues.values()), None
+            )
+            self._wakes_at = math.inf
+            if self._timekeeper is not None:
+                self._timekeeper.event.set()
+
+
+def _too_late(seconds: float) -> RateLimited:
+    return RateLimited(
+        seconds, "the forge's limits leave no room for this call before its deadline", outcome="not_sent"
+    )

@@ -1,0 +1,475 @@
+"""The bridge from trio to Postgres: the only module that knows asyncpg and trio_asyncio.
+
+A few connections, each owned by a worker coroutine in asyncio land, take jobs from one bounded queue. Measured, this
+costs half of a bridge per call and a third of a pool's acquire. The rules:
+
+* A caller waits for its answer under a deadline and leaves at once when it is cancelled. Its job is then dropped if it
+  still waits; once begun it runs to its end, which the server's statement timeout bounds: a write that was cancelled
+  half way has usually been committed anyway, and a cancel request would cost a connection of its own.
+* A connection that has shown any error is reset before its next job, and replaced if it cannot be.
+* A connection that is lost is opened again with a growing, jittered delay. While there is none at all, calls fail at
+  once instead of waiting, and so do those in the queue.
+* Nothing of asyncpg leaves: callers see rows, and the kinds of ``StoreError``.
+"""
+
+import asyncio
+import os
+import random
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import asyncpg
+import outcome
+import trio
+import trio_asyncio
+
+from compass_forged.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable, ValueRefused
+from compass_forged.observability import get_logger
+from compass_forged.store.connect import ConnectParams
+from compass_forged.store.statements import Statement
+from compass_forged.store.unwrap import unwrapped
+
+T = TypeVar("T")
+ErrorMaker = Callable[[], StoreError]
+
+_log = get_logger(__name__)
+_QUEUE_LIMIT: Final = 1024
+_TRANSACTION_ATTEMPTS: Final = 3
+_BACKOFF_FIRST_SECONDS: Final = 0.05
+_BACKOFF_MAX_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 2.0
+_RESET_SECONDS: Final = 1.0
+
+
+class Row(Protocol):
+    """One row of an answer, its columns by name."""
+
+    def __getitem__(self, key: str, /) -> Any:
+        """The column's value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long what may take, in seconds.
+
+    Attributes:
+        statement: one statement, measured by the server.
+        lock: waiting for one lock, measured by the server.
+        answer: a whole call, waiting in the queue included, measured here; a server that hangs is given up after it.
+        connect: opening one connection.
+    """
+
+    statement: float = 2.0
+    lock: float = 1.0
+    answer: float = 5.0
+    connect: float = 5.0
+
+
+class Executor:
+    """Runs statements on the connection of one job. Lives in asyncio land: use it only inside a bridge's job."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
+        self._connection = connection
+
+    async def fetch(self, statement: Statement, *arguments: object) -> list[Row]:
+        """The statement's rows. The connection prepares each statement once."""
+        rows: list[Row] = await self._connection.fetch(statement.sql, *arguments)
+        return rows
+
+    async def run_script(self, sql: str) -> None:
+        """Run a script of several statements without parameters (a migration)."""
+        await self._connection.execute(sql)
+
+
+Work = Callable[[Executor], Awaitable[T]]
+
+
+@dataclass(slots=True, eq=False)
+class _Job(Generic[T]):
+    """One call on its way. ``answer`` is set before ``done``."""
+
+    work: Work[T]
+    in_transaction: bool
+    done: trio.Event = field(default_factory=trio.Event)
+    answer: outcome.Maybe[T] | None = None
+
+    def settle(self, answer: outcome.Maybe[T]) -> None:
+        self.answer = answer
+        self.done.set()
+
+
+class Bridge:
+    """A small crew of connections to one Postgres. Made by ``open_bridge``."""
+
+    def __init__(
+        self, params: ConnectParams, *, connections: int, timeouts: Timeouts, constraints: Mapping[str, ErrorMaker]
+    ) -> None:
+        self._params = params
+        self._timeouts = timeouts
+        self._constraints = constraints
+        self._queue: deque[_Job[Any]] = deque()
+        self._idle: list[_Worker] = []
+        self._workers = [_Worker(self) for _ in range(connections)]
+        self._tasks: list[asyncio.Task[None]] = []
+        self._connected = 0
+        self._closing = False
+        self._stop = trio.Event()
+
+    @property
+    def available(self) -> bool:
+        """Whether at least one connection stands, as far as is known without asking."""
+        return self._connected > 0 and not self._closing
+
+    async def fetch(self, statement: Statement, *arguments: object) -> list[Row]:
+        """The rows of one statement, in a transaction of its own.
+
+        Raises:
+            StoreUnavailable: no connection, no answer in time, or too many calls waiting.
+            ValueRefused: an argument breaks a rule of the schema that has no error of its own.
+            SchemaMismatch: the statement does not fit the schema.
+            StoreError: what the constraint table names for a violated constraint.
+        """
+        return await self._call(_Job(lambda executor: executor.fetch(statement, *arguments), in_transaction=False))
+
+    async def transaction(self, work: Work[T]) -> T:
+        """Run ``work`` in one transaction; an exception out of it rolls back and is raised here.
+
+        ``work`` runs in asyncio land: it awaits its executor and nothing else. It runs again, up to three times, when
+        the server ends the transaction for a deadlock, so that it must not change anything outside.
+
+        Raises:
+            StoreError: as in ``fetch``.
+        """
+        return await self._call(_Job(work, in_transaction=True))
+
+    async def _call(self, job: _Job[T]) -> T:
+        if not self.available:
+            await trio.lowlevel.checkpoint()
+            raise self.unavailable("no connection")
+        if len(self._queue) >= _QUEUE_LIMIT:
+            await trio.lowlevel.checkpoint()
+            raise self.unavailable(f"{_QUEUE_LIMIT} calls are waiting already")
+        self._queue.append(job)
+        self._wake_one()
+        try:
+            with trio.move_on_after(self._timeouts.answer):
+                await job.done.wait()
+        finally:
+            # Cancelled or late: a job that no worker has taken must not run for nobody.
+            if job.answer is None and job in self._queue:
+                self._queue.remove(job)
+        if job.answer is None:
+            raise self.unavailable(f"no answer within {self._timeouts.answer:g} s")
+        return job.answer.unwrap()
+
+    def unavailable(self, why: str) -> StoreUnavailable:
+        """The error for a store out of reach; it names the place, never the password."""
+        return StoreUnavailable(f"the store at {self._params.shown} is unavailable: {why}")
+
+    def _wake_one(self) -> None:
+        if self._queue and self._idle:
+            self._idle.pop().wake()
+
+    # What follows is the workers' side.
+
+    def take(self) -> "_Job[Any] | None":
+        """The next job, or None where nothing waits."""
+        return self._queue.popleft() if self._queue else None
+
+    def park(self, worker: "_Worker") -> None:
+        """Note that the worker waits for a job."""
+        self._idle.append(worker)
+
+    def unpark(self, worker: "_Worker") -> None:
+        """The worker no longer waits, for whatever reason it woke."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+
+    def note_connected(self) -> None:
+        """A worker's connection stands."""
+        self._connected += 1
+        if self._connected == 1:
+            _log.info("store_connected", store=self._params.shown)
+
+    def note_disconnected(self) -> None:
+        """A worker's connection is gone; with the last one, whoever waits is told."""
+        self._connected -= 1
+        if self._connected:
+            self._wake_one()
+            return
+        if not self._closing:
+            _log.warning("store_lost", store=self._params.shown)
+        while self._queue:
+            self._queue.popleft().settle(outcome.Error(self.unavailable("the connection was lost")))
+
+    @property
+    def closing(self) -> bool:
+        """Whether workers should end."""
+        return self._closing
+
+    @property
+    def answer_seconds(self) -> float:
+        """After how long a worker gives up a connection whose server hangs."""
+        return self._timeouts.answer
+
+    async def connect(self) -> "asyncpg.Connection[Any]":
+        """A new connection (asyncio land).
+
+        Raises:
+            StoreUnavailable: it cannot be had now.
+            ConfigError: the connection string asks for what the driver does not know.
+        """
+        milliseconds = {"statement_timeout": self._timeouts.statement, "lock_timeout": self._timeouts.lock}
+        settings = {name: str(round(seconds * 1000)) for name, seconds in milliseconds.items()}
+        # A transaction is open only between two awaits of a job; one that idles has lost its daemon.
+        settings["idle_in_transaction_session_timeout"] = str(round(self._timeouts.answer * 2000))
+        settings["application_name"] = "compass-forged"
+        settings["TimeZone"] = "UTC"
+        try:
+            return await asyncpg.connect(
+                self._params.uri,
+                timeout=self._timeouts.connect,
+                max_cached_statement_lifetime=0,
+                server_settings=settings,
+            )
+        except asyncpg.ClientConfigurationError:
+            raise ConfigError(
+                f"the DSN of the store at {self._params.shown} cannot be used: check its options"
+            ) from None
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+            raise self.unavailable(_reason(error)) from None
+
+    def translate(self, error: Exception) -> Exception:
+        """What a caller may see of an error that a job ended with: never the driver's."""
+        if isinstance(error, asyncpg.IntegrityConstraintViolationError):
+            name = str(error.constraint_name or f"{error.table_name}.{error.column_name} is missing")
+            maker = self._constraints.get(name)
+            return maker() if maker else ValueRefused(f"the store refused a value: {name}")
+        if isinstance(error, asyncpg.DataError):
+            return ValueRefused("the store refused a value: a parameter is out of its column's range")
+        if isinstance(error, asyncpg.SyntaxOrAccessError) and not isinstance(error, asyncpg.InsufficientPrivilegeError):
+            return SchemaMismatch(
+                f"the schema at {self._params.shown} is not what this version expects: {_reason(error)};"
+                " run compass-forged db status"
+            )
+        if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+            return self.unavailable(_reason(error))
+        return error
+
+    async def run(self, task_status: trio.TaskStatus[None]) -> None:
+        """Connect, serve until told to stop, close: the task behind the bridge (trio)."""
+        async with trio_asyncio.open_loop():
+            try:
+                await trio_asyncio.aio_as_trio(self._start_workers)()
+                task_status.started()
+                await self._stop.wait()
+            finally:
+                self._closing = True
+                with trio.move_on_after(3 * _CLOSE_SECONDS, shield=True):
+                    await trio_asyncio.aio_as_trio(self._end_workers)()
+
+    def stop(self) -> None:
+        """Have the workers end; ``run`` returns once they have."""
+        self._closing = True
+        self._stop.set()
+
+    async def _start_workers(self) -> None:
+        for worker in self._workers:
+            await worker.connect()
+            self._tasks.append(asyncio.get_running_loop().create_task(worker.run()))
+
+    async def _end_workers(self) -> None:
+        for task, worker in zip(self._tasks, self._workers, strict=False):
+            if not worker.busy:
+                task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
+        await asyncio.gather(*(worker.close() for worker in self._workers))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._queue:
+            self._queue.popleft().settle(outcome.Error(self.unavailable("it is being closed")))
+
+
+class _Worker:
+    """One connection and the coroutine that owns it. Everything here runs in asyncio land, but ``wake``."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._waker: asyncio.Future[None] | None = None
+        self.busy = False
+
+    def wake(self) -> None:
+        """End the worker's wait, from trio or asyncio; a worker that does not wait is left alone."""
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)
+
+    async def connect(self) -> None:
+        """Open the connection; raises what ``Bridge.connect`` raises."""
+        self._connection = await self._bridge.connect()
+        self._connection.add_termination_listener(lambda _connection: self.wake())
+        self._bridge.note_connected()
+
+    async def run(self) -> None:
+        """Serve on the connection, and on its successors, until the bridge closes."""
+        while not self._bridge.closing:
+            try:
+                await self._reconnect()
+                if self._connection is not None:
+                    await self._serve(self._connection)
+            except Exception:  # noqa: BLE001 -- a fault in here must cost one connection, not the store
+                _log.exception("store_worker_failed")
+                self.busy = False
+            self._drop()
+
+    async def close(self) -> None:
+        """Say goodbye to the server, or just hang up if it takes too long."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            await connection.close(timeout=_RESET_SECONDS)
+        except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            connection.terminate()
+
+    def _drop(self) -> None:
+        if self._connection is not None and not self._bridge.closing:
+            self._connection.terminate()
+            self._connection = None
+            self._bridge.note_disconnected()
+
+    async def _reconnect(self) -> None:
+        delay = _BACKOFF_FIRST_SECONDS
+        while self._connection is None and not self._bridge.closing:
+            try:
+                await self.connect()
+            except (StoreUnavailable, ConfigError):
+                await asyncio.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311 -- jitter is no secret
+                delay = min(delay * 2, _BACKOFF_MAX_SECONDS)
+
+    async def _serve(self, connection: "asyncpg.Connection[Any]") -> None:
+        """Take jobs until the connection is lost or the bridge closes."""
+        while not (connection.is_closed() or self._bridge.closing):
+            job = self._bridge.take()
+            if job is None:
+                await self._wait_for_work()
+                continue
+            self.busy = True
+            healthy = await self._do(connection, job)
+            self.busy = False
+            if not healthy:
+                return
+
+    async def _wait_for_work(self) -> None:
+        self._waker = asyncio.get_running_loop().create_future()
+        self._bridge.park(self)
+        try:
+            await self._waker
+        finally:
+            self._bridge.unpark(self)
+            self._waker = None
+
+    async def _do(self, connection: "asyncpg.Connection[Any]", job: _Job[Any]) -> bool:
+        """Run one job and settle it; says whether the connection may go on."""
+        # terminate() ends a pending statement at once; asyncpg's own timeout would open a second connection to cancel.
+        hang = asyncio.get_running_loop().call_later(self._bridge.answer_seconds, connection.terminate)
+        try:
+            result = await self._attempt(connection, job)
+        except asyncio.CancelledError:
+            job.settle(outcome.Error(self._bridge.unavailable("it is being closed")))
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever the job raised belongs to its caller
+            hang.cancel()
+            job.settle(outcome.Error(self._bridge.translate(error).with_traceback(None)))
+            return await self._mend(connection)
+        finally:
+            hang.cancel()
+        job.settle(outcome.Value(result))
+        return True
+
+    async def _attempt(self, connection: "asyncpg.Connection[Any]", job: _Job[Any]) -> object:
+        """Run the job's work; again, where the server ended its transaction for a deadlock."""
+        executor = Executor(connection)
+        for attempts_left in reversed(range(_TRANSACTION_ATTEMPTS)):
+            try:
+                if not job.in_transaction:
+                    return await job.work(executor)
+                async with connection.transaction():
+                    return await job.work(executor)
+            except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError):
+                if not attempts_left:
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    @staticmethod
+    async def _mend(connection: "asyncpg.Connection[Any]") -> bool:
+        """Put a connection that has shown an error into a known state; False if it has to be replaced."""
+        if connection.is_closed():
+            return False
+        try:
+            await connection.reset(timeout=_RESET_SECONDS)
+        except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            return False
+        return not connection.is_closed()
+
+
+_REASONS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
+    ((asyncpg.QueryCanceledError,), "a statement took too long"),
+    ((asyncpg.LockNotAvailableError,), "a lock was not free in time"),
+    ((asyncpg.PostgresConnectionError, asyncpg.InterfaceError), "the connection was lost"),
+    ((TimeoutError,), "no connection within its time"),
+)
+
+
+def _reason(error: Exception) -> str:
+    """One line from the server or the system; the driver's own texts, which may quote its arguments, are not used."""
+    for kinds, reason in _REASONS:
+        if isinstance(error, kinds):
+            return reason
+    if isinstance(error, OSError):
+        # asyncio puts its own words into strerror; a resolver's errno is negative, and several failures have none.
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror or error)[:200]
+    if not isinstance(error, asyncpg.PostgresError):
+        return type(error).__name__
+    told = " ".join(str(error).split())[:200]
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        told += "; grant the role what sql/grants.sql lists, or migrate as the schema's owner"
+    return told
+
+
+@asynccontextmanager
+async def open_bridge(
+    params: ConnectParams,
+    *,
+    connections: int = 4,
+    timeouts: Timeouts | None = None,
+    constraints: Mapping[str, ErrorMaker] | None = None,
+) -> AsyncGenerator[Bridge, None]:
+    """Connect to a Postgres for the length of the block; the block's end closes every connection within seconds.
+
+    Args:
+        params: where it is.
+        connections: how many connections are held.
+        timeouts: how long what may take.
+        constraints: which error stands for which violated constraint, by the constraint's name.
+
+    Raises:
+        StoreUnavailable: the operator's: Postgres cannot be reached, or refuses the role; says which one and why.
+        ConfigError: the operator's: the connection string cannot be used.
+    """
+    bridge = Bridge(params, connections=connections, timeouts=timeouts or Timeouts(), constraints=constraints or {})
+    with unwrapped():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(bridge.run)
+            try:
+                yield bridge
+            finally:
+                bridge.stop()

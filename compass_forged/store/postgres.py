@@ -1,0 +1,219 @@
+"""The durable adapter of the ``Store`` port: Postgres, through the bridge. Its statements stand in ``sql/queries.sql``.
+
+Every method is one statement or one short transaction, and can be asked again: after a cancelled or broken write,
+asking again is how to find out what stands.
+"""
+
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from compass_forged.errors import SchemaMismatch
+from compass_forged.ports import (
+    PROVIDER_NUMBERS,
+    Account,
+    AuthoredArtifact,
+    ContainerSpec,
+    Coordinate,
+    IndexedAuthor,
+    Session,
+    SessionBinding,
+)
+from compass_forged.store import rules
+from compass_forged.store.bridge import Bridge, ErrorMaker, Executor, Row, Timeouts, open_bridge
+from compass_forged.store.connect import DsnOrParams, as_params
+from compass_forged.store.migrate import check_schema, migrate
+from compass_forged.store.statements import Statement, statements
+
+_PROVIDER_WORDS: Final = {number: word for word, number in PROVIDER_NUMBERS.items()}
+
+CONSTRAINT_ERRORS: Final[Mapping[str, ErrorMaker]] = {
+    "forge_authored_artifacts_request_key": rules.request_key_taken,
+    "agent_sessions_pkey": rules.session_taken,
+}
+"""The constraints whose violation is a domain conflict; all others are ``ValueRefused``."""
+
+
+class PostgresStore:
+    """The ``Store`` port on Postgres. Made by ``open_postgres_store``; see the port for what each method promises."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self._sql = statements()
+
+    @property
+    def available(self) -> bool:
+        """Whether a connection stands, as far as is known without asking."""
+        return self._bridge.available
+
+    async def open_container(self, host: str, spec: ContainerSpec) -> None:
+        """Keep that the container is open on this host."""
+        rules.check_container(host, spec)
+        await self._bridge.fetch(
+            self._sql["open_container"], host, spec.name, list(spec.allowed_uids), spec.socket_group
+        )
+
+    async def close_container(self, host: str, name: str) -> None:
+        """Forget the container and end its session."""
+        place = (rules.as_question(host), rules.as_question(name))
+
+        async def work(executor: Executor) -> None:
+            # Two statements: the second must see a session that a bind wrote while the first waited for its lock.
+            await executor.fetch(self._sql["close_container"], *place)
+            await executor.fetch(self._sql["end_session"], *place)
+
+        await self._bridge.transaction(work)
+
+    async def bind_session(self, host: str, binding: SessionBinding) -> Session:
+        """Bind a session to an open container, creating accounts; one transaction."""
+        rules.check_binding(host, binding)
+
+        async def work(executor: Executor) -> Session:
+            return await self._bind(executor, host, binding)
+
+        return await self._bridge.transaction(work)
+
+    async def _bind(self, executor: Executor, host: str, binding: SessionBinding) -> Session:
+        place = (host, binding.container)
+        if not await executor.fetch(self._sql["lock_container"], *place):
+            raise rules.container_unknown(binding.container)
+        await executor.fetch(self._sql["add_user"], binding.owner)
+        await executor.fetch(self._sql["add_agent"], binding.agent, binding.owner)
+        account = _account((await executor.fetch(self._sql["find_agent"], binding.agent))[0])
+        if account.owner != binding.owner:
+            raise rules.agent_owned_by_another()
+        await executor.fetch(self._sql["lock_sessions"], *place, binding.session_id)
+        await executor.fetch(self._sql["end_other_sessions"], *place, binding.session_id)
+        scope = None if binding.scope is None else list(binding.scope)
+        bound = await executor.fetch(self._sql["bind_session"], *place, binding.session_id, account.agent_id, scope)
+        if not bound:
+            raise rules.session_taken()
+        return Session(binding.session_id, binding.container, account, binding.scope)
+
+    async def end_session(self, host: str, container: str) -> Session | None:
+        """End the container's live session and return it; None if there was none."""
+        place = (rules.as_question(host), rules.as_question(container))
+        rows = await self._bridge.fetch(self._sql["end_session"], *place)
+        return _session(rows[0]) if rows else None
+
+    async def load_host(self, host: str) -> tuple[list[ContainerSpec], list[Session]]:
+        """What is open and bound on this host, by container."""
+        rows = await self._bridge.fetch(self._sql["load_host"], rules.as_question(host))
+        containers = [ContainerSpec(row["name"], tuple(row["allowed_uids"]), row["socket_group"]) for row in rows]
+        return containers, [_session(row) for row in rows if row["session_id"] is not None]
+
+    async def record_authored_artifact(self, artifact: AuthoredArtifact) -> None:
+        """Write the ownership row and the memo in one statement."""
+        at = artifact.coordinate
+        rules.check_artifact(artifact)
+        rows = await self._bridge.fetch(
+            self._sql["record_authored_artifact"],
+            PROVIDER_NUMBERS[at.provider],
+            *(at.host, at.repo, at.kind, at.number, artifact.repo),
+            *(rules.as_id(artifact.account.agent_id), rules.as_id(artifact.account.owner_id), artifact.session_id),
+            *(artifact.client_request_id, artifact.fingerprint, artifact.url),
+            *(artifact.created_at, rules.unix_ms(artifact.created_at)),
+        )
+        if not rows:
+            raise rules.artifact_owned_by_another(at)
+
+    async def authored_artifact_by_request_id(self, agent_id: int, client_request_id: str) -> AuthoredArtifact | None:
+        """The memo: what the agent created under this key, or None."""
+        key = (rules.as_id(agent_id), rules.as_question(client_request_id))
+        found = await self._artifacts(self._sql["artifact_by_request_id"], *key)
+        return found[0] if found else None
+
+    async def list_authored_artifacts_by_agent(self, agent_id: int, *, limit: int = 100) -> list[AuthoredArtifact]:
+        """The agent's artifacts, newest first, at most ``limit``."""
+        return await self._artifacts(self._sql["artifacts_by_agent"], rules.as_id(agent_id), rules.clamp_limit(limit))
+
+    async def list_authored_artifacts(
+        self, *, agent: str | None = None, repo: str | None = None, limit: int = 100
+    ) -> list[AuthoredArtifact]:
+        """The index for an operator, newest first; a repository's name is compared without regard to ASCII case."""
+        wanted = [None if word is None else rules.as_question(word) for word in (agent, repo)]
+        return await self._artifacts(self._sql["artifacts"], *wanted, rules.clamp_limit(limit))
+
+    async def _artifacts(self, statement: Statement, *arguments: object) -> list[AuthoredArtifact]:
+        return [_artifact(row) for row in await self._bridge.fetch(statement, *arguments)]
+
+    async def ref_secret(self) -> bytes:
+        """The key of the ``ref`` in stamped creates."""
+        (row,) = await self._bridge.fetch(self._sql["store_secret"], "ref")
+        secret: bytes = row["value"]
+        return secret
+
+    async def ref_secret(self) -> bytes:
+        """The key of the ``ref`` in stamped creates, as the migration made it.
+
+        Raises:
+            SchemaMismatch: somebody deleted it.
+        """
+        rows = await self._bridge.fetch(self._sql["ref_secret"])
+        if not rows:
+            raise SchemaMismatch("the store's ref secret is gone: restore the row of forge_ref_secret from a backup")
+        return bytes(rows[0]["secret"])
+
+    async def attribution_of(self, coordinates: Collection[Coordinate]) -> dict[Coordinate, IndexedAuthor]:
+        """Who wrote these artifacts, for those that the index holds, in one query."""
+        wanted = [at for at in dict.fromkeys(coordinates) if rules.can_stand(at)]
+        rows = await self._bridge.fetch(
+            self._sql["attribution"],
+            [PROVIDER_NUMBERS[at.provider] for at in wanted],
+            [at.host for at in wanted],
+            [at.repo for at in wanted],
+            [at.kind for at in wanted],
+            [at.number for at in wanted],
+        )
+        return {
+            wanted[row["position"] - 1]: IndexedAuthor(row["agent"], row["owner"], row["session_id"]) for row in rows
+        }
+
+
+@asynccontextmanager
+async def open_postgres_store(
+    place: DsnOrParams, *, connections: int = 4, timeouts: Timeouts | None = None, apply_migrations: bool = True
+) -> AsyncGenerator[PostgresStore, None]:
+    """Open the store for the length of the block, its schema brought up to date first.
+
+    Args:
+        place: the database: an operator's libpq connection string (URI or keywords), or parameters.
+        connections: how many connections are held; the calls beyond wait in a bounded queue.
+        timeouts: how long what may take.
+        apply_migrations: False only checks that the schema is this version's.
+
+    Raises:
+        StoreUnavailable: the operator's: the database cannot be reached; names it without its password.
+        SchemaMismatch: the operator's: the database's schema is changed, newer, or (only checked) not up to date.
+        ConfigError: the operator's: the connection string cannot be read.
+    """
+    params = as_params(place)
+    if apply_migrations:
+        await migrate(params)
+    async with open_bridge(params, connections=connections, timeouts=timeouts, constraints=CONSTRAINT_ERRORS) as bridge:
+        if not apply_migrations:
+            await check_schema(bridge, params)
+        yield PostgresStore(bridge)
+
+
+def _account(row: Row) -> Account:
+    return Account(row["agent_id"], row["agent"], row["owner_id"], row["owner"])
+
+
+def _session(row: Row) -> Session:
+    scope = None if row["scope"] is None else tuple(row["scope"])
+    return Session(row["session_id"], row["container"], _account(row), scope)
+
+
+def _artifact(row: Row) -> AuthoredArtifact:
+    at = Coordinate(_PROVIDER_WORDS[row["forge_provider"]], row["forge_host"], row["repo"], row["kind"], row["number"])
+    return AuthoredArtifact(
+        coordinate=at,
+        repo=row["repo_display"],
+        account=_account(row),
+        session_id=row["session_id"],
+        client_request_id=row["client_request_id"],
+        fingerprint=row["request_fingerprint"],
+        url=row["url"],
+        created_at=row["forge_created_at"],
+    )

@@ -1,0 +1,18 @@
+-- What a role needs that runs the daemon and cannot alter the schema.
+--
+-- Apply the migrations as the schema's owner (`compass-forged db migrate`), then run this file as the owner, then give
+-- the daemon the DSN of the role named here (any name will do: replace it throughout). Run it again after an upgrade.
+--
+--   CREATE ROLE compass_forged_daemon LOGIN PASSWORD '…';
+--
+-- The role can neither rewrite who wrote an artifact nor delete a row of the index, an account or a session: UPDATE is
+-- granted by column, and DELETE on open containers alone, which are forgotten when they close. Identity columns need no
+-- grant on their sequences. The tables of the poller are granted to nobody until something reads them.
+
+GRANT SELECT ON forged_migrations, store_secrets TO compass_forged_daemon;
+GRANT SELECT, INSERT ON user_accounts, agent_accounts TO compass_forged_daemon;
+GRANT SELECT, INSERT, DELETE, UPDATE (allowed_uids, socket_group) ON host_containers TO compass_forged_daemon;
+GRANT SELECT, INSERT, UPDATE (host_id, container, scope, bound_at, ended_at) ON agent_sessions
+  TO compass_forged_daemon;
+GRANT SELECT, INSERT, UPDATE (client_request_id, request_fingerprint) ON forge_authored_artifacts
+  TO compass_forged_daemon;

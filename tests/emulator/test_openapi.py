@@ -1,0 +1,205 @@
+"""Every route's answers have the shape that GitHub's OpenAPI document and its recorded answers give them."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from compass_forged.emulator.app import Forge
+from tests.emulator.make_openapi_responses import OPERATIONS, render
+from tests.emulator.openapi import EXAMPLES, FULL, REDUCED, document, documents, to_json_schema
+
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="GitHub's OpenAPI subset is not beside the checkout")
+
+_REPO = "/repos/{owner}/{repo}"
+_ISSUE = f"{_REPO}/issues/{{issue_number}}"
+
+# (operation, path asked for, body, status expected)
+ANSWERS: list[tuple[str, str, str, Any, int]] = [
+    ("GET", "/user", "/user", None, 200),
+    ("GET", "/rate_limit", "/rate_limit", None, 200),
+    ("GET", "/meta", "/meta", None, 200),
+    ("GET", "/versions", "/versions", None, 200),
+    ("GET", _REPO, "/repos/acme/site", None, 200),
+    ("GET", _REPO, "/repos/acme/vault", None, 200),
+    ("GET", _REPO, "/repos/acme/none", None, 404),
+    ("GET", _REPO, "/repos/acme/old", None, 301),
+    ("GET", f"{_REPO}/issues", "/repos/acme/site/issues?state=all", None, 200),
+    ("GET", f"{_REPO}/issues", "/repos/acme/site/issues?state=odd", None, 422),
+    ("POST", f"{_REPO}/issues", "/repos/acme/site/issues", {"title": "t"}, 201),
+    ("POST", f"{_REPO}/issues", "/repos/acme/site/issues", {"title": "t", "body": "b", "labels": ["bug", "n"]}, 201),
+    ("POST", f"{_REPO}/issues", "/repos/acme/site/issues", {"title": "t", "assignees": ["forge-reviewer"]}, 201),
+    ("POST", f"{_REPO}/issues", "/repos/acme/site/issues", {"title": ""}, 422),
+    ("POST", f"{_REPO}/issues", "/repos/acme/site/issues", [], 400),
+    ("POST", f"{_REPO}/issues", "/repos/acme/none/issues", {"title": "t"}, 404),
+    ("GET", _ISSUE, "/repos/acme/site/issues/1", None, 200),
+    ("GET", _ISSUE, "/repos/acme/site/issues/3", None, 200),
+    ("GET", _ISSUE, "/repos/acme/site/issues/99", None, 404),
+    ("GET", _ISSUE, "/repos/acme/site/issues/4", None, 410),
+    ("GET", _ISSUE, "/repos/acme/site/issues/5", None, 301),
+    ("PATCH", _ISSUE, "/repos/acme/site/issues/1", {"state": "closed"}, 200),
+    ("PATCH", _ISSUE, "/repos/acme/site/issues/1", {"state": "odd"}, 422),
+    ("GET", f"{_ISSUE}/comments", "/repos/acme/site/issues/1/comments", None, 200),
+    ("GET", f"{_ISSUE}/comments", "/repos/acme/site/issues/5/comments", None, 404),
+    ("POST", f"{_ISSUE}/comments", "/repos/acme/site/issues/3/comments", {"body": "b"}, 201),
+    ("POST", f"{_ISSUE}/comments", "/repos/acme/site/issues/2/comments", {"body": "b"}, 403),
+    ("POST", f"{_ISSUE}/comments", "/repos/acme/site/issues/3/comments", {"body": " "}, 422),
+    ("GET", f"{_REPO}/issues/comments/{{comment_id}}", "/repos/acme/site/issues/comments/9000001", None, 200),
+    ("GET", f"{_REPO}/issues/comments/{{comment_id}}", "/repos/acme/site/issues/comments/1", None, 404),
+    ("GET", f"{_REPO}/labels", "/repos/acme/site/labels", None, 200),
+    ("GET", f"{_REPO}/labels/{{name}}", "/repos/acme/site/labels/BUG", None, 200),
+    ("GET", f"{_REPO}/labels/{{name}}", "/repos/acme/site/labels/none", None, 404),
+    ("POST", f"{_REPO}/labels", "/repos/acme/site/labels", {"name": "new", "color": "F29513"}, 201),
+    ("POST", f"{_REPO}/labels", "/repos/acme/site/labels", {"name": "bug"}, 422),
+    ("POST", f"{_ISSUE}/labels", "/repos/acme/site/issues/1/labels", {"labels": ["docs"]}, 200),
+]
+
+
+@pytest.fixture
+def lived_in(forge: Forge) -> Forge:
+    """The seed, and what happens to repositories and issues: deleted, transferred, locked, renamed; bots, ghosts."""
+    state = forge.state
+    site = state.repo("acme/site")
+    state.add_repo("acme", "old")
+    state.rename_repo("acme/old", "new")
+    bot = state.add_account("helper[bot]", "Bot")
+    state.add_issue(site, bot, "deleted").deleted = True
+    state.add_issue(site, bot, "moved on")
+    state.transfer_issue("acme/site", 5, "acme/new")
+    state.add_comment(state.issue("acme/site", 1), bot, "from an app")
+    state.add_comment(state.issue("acme/site", 1), state.add_account("quitter"), "from nobody")
+    state.delete_account("quitter", "gone")
+    state.delete_account("mona", "ghost")
+    state.issue("acme/site", 2).locked = True
+    return forge
+
+
+@pytest.mark.parametrize(("method", "operation", "path", "body", "status"), ANSWERS)
+async def test_answer_is_valid(
+    lived_in: Forge, author: httpx.AsyncClient, method: str, operation: str, path: str, body: Any, status: int
+) -> None:
+    answer = await author.request(method, path, json=body)
+    assert answer.status_code == status
+    for each in documents():
+        assert each.errors(method, operation, status, answer.json()) == []
+
+
+def test_every_operation_is_covered() -> None:
+    assert {(method, operation) for method, operation, *_ in ANSWERS} == {
+        (method.upper(), path) for method, path in OPERATIONS
+    }
+
+
+@needs_full
+def test_reduced_document_is_up_to_date() -> None:
+    assert REDUCED.read_text(encoding="utf-8") == render(json.loads(FULL.read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("path", "component"),
+    [
+        ("/repos/acme/site", "full-repository"),
+        ("/repos/acme/site/issues/3", "issue"),
+        ("/repos/acme/site/issues/comments/9000001", "issue-comment"),
+        ("/repos/acme/site/labels/bug", "label"),
+        ("/user", "private-user"),
+    ],
+)
+async def test_answers_have_no_field_that_github_has_not(author: httpx.AsyncClient, path: str, component: str) -> None:
+    known = document(REDUCED).raw_schemas[component]["properties"]
+    assert set((await author.get(path)).json()) <= set(known)
+
+
+@needs_full
+@pytest.mark.parametrize(
+    ("method", "path", "body", "recording"),
+    [
+        ("POST", "/repos/acme/site/issues", {"title": "t"}, "issue-create-201.json"),
+        ("POST", "/repos/acme/site/issues/1/labels", {"labels": ["x"]}, "issue-labels-add-200.json"),
+        ("GET", "/repos/acme/site/issues?per_page=1", None, "issues-page-first-200.json"),
+    ],
+)
+async def test_answers_have_every_field_that_was_recorded(
+    author: httpx.AsyncClient, method: str, path: str, body: Any, recording: str
+) -> None:
+    recorded = json.loads((EXAMPLES / recording).read_text(encoding="utf-8"))
+    answer = await author.request(method, path, json=body)
+    ours, theirs = answer.json(), recorded["body"]
+    if isinstance(theirs, list):
+        ours, theirs = ours[0], theirs[0]
+    assert set(theirs) <= set(ours)
+    assert answer.status_code == recorded["status"]
+    # Scopes are those of classic tokens only.
+    assert {name for name in recorded["headers"] if "oauth" not in name} - {"etag", "cache-control"} <= set(
+        answer.headers
+    )
+
+
+@needs_full
+@pytest.mark.parametrize(
+    "recording",
+    [
+        "error-401-bad-credentials.json",
+        "error-404-not-found.json",
+        "error-400-api-version.json",
+        "error-410-issues-disabled.json",
+        "error-422-body-too-long.json",
+        "repo-get-301-renamed.json",
+    ],
+)
+async def test_errors_have_the_recorded_fields(
+    forge: Forge, author: httpx.AsyncClient, nobody: httpx.AsyncClient, recording: str
+) -> None:
+    requests: dict[str, Callable[[], Any]] = {
+        "error-401-bad-credentials.json": lambda: nobody.get("/user", headers={"authorization": "Bearer x"}),
+        "error-404-not-found.json": lambda: author.get("/repos/acme/site/issues/999999"),
+        "error-400-api-version.json": lambda: author.get("/user", headers={"x-github-api-version": "bad"}),
+        "error-410-issues-disabled.json": lambda: author.post("/repos/acme/vault/issues", json={"title": "t"}),
+        "error-422-body-too-long.json": lambda: author.post(
+            "/repos/acme/site/issues/1/comments", json={"body": "x" * 65_537}
+        ),
+        "repo-get-301-renamed.json": lambda: author.get("/repos/acme/former"),
+    }
+    forge.state.repo("acme/vault").has_issues = False
+    forge.state.repo("acme/site").former_names.add("acme/former")
+    recorded = json.loads((EXAMPLES / recording).read_text(encoding="utf-8"))
+    answer = await requests[recording]()
+    assert answer.status_code == recorded["status"]
+    same = {"message", "errors", "documentation_url"} - ({"documentation_url"} if "301" in recording else set())
+    ours = {name: value for name, value in answer.json().items() if name in same}
+    assert ours == {name: value for name, value in recorded["body"].items() if name in same}
+    assert set(answer.json()) == set(recorded["body"])
+
+
+async def test_later_version_lacks_what_it_removed(author: httpx.AsyncClient) -> None:
+    later = {"x-github-api-version": "2026-03-10"}
+    issue = (await author.get("/repos/acme/site/issues/1", headers=later)).json()
+    limits = (await author.get("/rate_limit", headers=later)).json()
+    assert "assignee" not in issue
+    assert "assignees" in issue
+    assert "rate" not in limits
+    assert "assignee" in (await author.get("/repos/acme/site/issues/1")).json()
+
+
+def test_nullable_is_translated() -> None:
+    assert to_json_schema({"type": "string", "nullable": True, "enum": ["a"]}) == {
+        "type": ["string", "null"],
+        "enum": ["a", None],
+    }
+    assert to_json_schema({"nullable": True, "oneOf": [{"type": "string"}]}) == {
+        "anyOf": [{"oneOf": [{"type": "string"}]}, {"type": "null"}]
+    }
+    assert to_json_schema({"type": "integer", "nullable": False, "example": 1}) == {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("number", "1"), ("url", "no address"), ("created_at", "yesterday"), ("state", None)]
+)
+async def test_the_check_itself_can_fail(author: httpx.AsyncClient, field: str, value: Any) -> None:
+    issue = (await author.get("/repos/acme/site/issues/1")).json()
+    for each in documents():
+        assert each.errors("GET", _ISSUE, 200, issue | {field: value})
+        without = {name: kept for name, kept in issue.items() if name != field}
+        assert each.errors("GET", _ISSUE, 200, without)

@@ -1,0 +1,499 @@
+"""What becomes of one call whatever the forge does: retries, outcomes, redirects, refused tokens, limits."""
+
+import math
+
+import httpx
+import pytest
+import structlog.testing
+import trio
+import trio.testing
+
+from compass_forged.budget import BudgetSettings
+from compass_forged.errors import (
+    BadAnswer,
+    BadCredentials,
+    ForgeError,
+    ForgeStatus,
+    ForgeUnavailable,
+    RateLimited,
+)
+from compass_forged.providers.caller import AnswerTooLarge
+from compass_forged.providers.http import BODY_MAX_BYTES, CONCURRENCY_MAX, HttpRequest
+from compass_forged.providers.urls import BaseUrl
+from tests.support.forge_http import TOKEN, Handler, ScriptedForge, answer, new_context, new_http, sample
+
+READ = HttpRequest("GET", ("repos", "acme", "site", "issues"), (("page", "2"),))
+WRITE = HttpRequest("POST", ("repos", "acme", "site", "issues"), json={"title": "t"})
+HTML = b"<html>Unicorn! secret-of-the-proxy</html>"
+
+
+def scripted(*script: httpx.Response | Exception | Handler) -> ScriptedForge:
+    return ScriptedForge(list(script))
+
+
+# --- classification -------------------------------------------------------------------------------------------------
+
+TABLE: list[tuple[str, type[ForgeError], str]] = [
+    ("error-400-api-version", ForgeStatus, "not a supported version.: bad"),
+    ("error-403-not-accessible-by-integration", ForgeStatus, "not accessible by integration"),
+    ("error-403-primary-rate-limit", RateLimited, "primary"),
+    ("error-403-secondary-no-retry-after", RateLimited, "secondary"),
+    ("error-404-not-found", ForgeStatus, "Not Found"),
+    ("error-410-issues-disabled", ForgeStatus, "disabled"),
+    ("error-422-body-too-long", ForgeStatus, "Validation Failed: Body is too long"),
+    ("error-422-label-invalid", ForgeStatus, "Validation Failed: Label.color: invalid"),
+    ("error-422-pending-review", ForgeStatus, "one pending review"),
+    ("error-422-self-approval", ForgeStatus, "own pull request"),
+    ("error-429-secondary-retry-after", RateLimited, "secondary"),
+]
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize(("name", "kind", "text"), TABLE)
+async def test_recorded_refusals(name: str, kind: type[ForgeError], text: str, write: bool) -> None:
+    forge = scripted(sample(name))
+    http = new_http(forge)
+    context, guard = new_context()
+    with pytest.raises(kind, match=text) as refused:
+        await (http.write(WRITE, context) if write else http.read(READ, context))
+    assert refused.value.outcome == "rejected"
+    assert len(forge.requests) == 1
+    assert context.forge_requests == 1
+    assert guard.sendings == int(write)
+
+
+def refusal(message: str, **more: object) -> dict[str, object]:
+    return {"message": message, **more}
+
+
+EPOCH = 1_760_000_000  # the wall clock of these tests, for answers without a Date
+
+
+@pytest.mark.parametrize(
+    ("response", "seconds"),
+    [
+        (answer(403, refusal("x"), {"retry-after": "45"}), 45),
+        (answer(429, HTML), 60),
+        (answer(403, refusal("You have triggered an abuse detection mechanism.")), 60),
+        (answer(403, refusal("x", documentation_url="https://docs.github.com/rest#abuse-rate-limits")), 60),
+        (answer(403, refusal("Maximum number of login attempts exceeded. Please try again later.")), 60),
+        (answer(403, refusal("You have exceeded a secondary rate limit."), {"x-ratelimit-remaining": "4000"}), 60),
+        (answer(403, refusal("x"), {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(EPOCH + 99)}), 100),
+        (answer(429, refusal("x"), {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(EPOCH - 99)}), 1),
+        (answer(429, refusal("x"), {"x-ratelimit-remaining": "0"}), 60),
+        (answer(429, refusal("x"), {"x-ratelimit-remaining": "0", "x-ratelimit-resource": "X Y"}), 60),
+        (answer(422, refusal("Validation Failed", errors=[{"message": "was submitted too quickly"}])), 60),
+        (answer(422, refusal("was submitted too quickly"), {"retry-after": "7"}), 7),
+        (answer(429, refusal("x"), {"retry-after": "Sat, 29 Oct 1994 19:43:31 GMT"}), 1),
+    ],
+)
+async def test_limits_in_all_their_forms(
+    response: httpx.Response, seconds: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    forge = scripted(response)
+    http = new_http(forge)
+    context, _ = new_context()
+    with pytest.raises(RateLimited) as refused:
+        await http.write(WRITE, context)
+    assert refused.value.retry_after_seconds == pytest.approx(seconds)
+    with trio.fail_after(seconds - 0.5), pytest.raises(RateLimited) as gated:
+        await http.write(WRITE, context)
+    assert gated.value.outcome == "not_sent"
+    assert len(forge.requests) == 1
+
+
+async def test_a_pause_is_logged_once(autojump_clock: trio.testing.MockClock) -> None:
+    async def limited(_request: httpx.Request) -> httpx.Response:
+        await trio.sleep(1)
+        return answer(429, refusal("slow down"), {"retry-after": "30"})
+
+    http = new_http(scripted(limited, limited, limited))
+
+    async def call() -> None:
+        with pytest.raises(RateLimited):
+            await http.read(READ, new_context()[0])
+
+    with structlog.testing.capture_logs() as logs:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(call)
+    assert [log["seconds"] for log in logs] == [30]
+
+
+@pytest.mark.parametrize(
+    ("errors", "text"),
+    [
+        ([{"resource": "Issue", "field": "title", "code": "missing_field"}], "m: Issue.title: missing_field"),
+        ([{"message": "one"}, {"message": "one"}, "two", 3, {}], "m: one; two; request: refused"),
+        ("bare", "m: bare"),
+        (None, "m"),
+        ({"message": "lone"}, "m: lone"),
+        ([{"message": 5, "code": "invalid"}], "m: request: invalid"),
+    ],
+)
+async def test_the_forge_s_words_are_flattened(errors: object, text: str) -> None:
+    http = new_http(scripted(answer(422, refusal("m", errors=errors))))
+    with pytest.raises(ForgeStatus) as refused:
+        await http.write(WRITE, new_context()[0])
+    assert refused.value.detail == text
+
+
+async def test_the_forge_s_words_are_one_bounded_line_without_tokens() -> None:
+    words = f"a\nb\x1b[31m\u2028 {TOKEN} " + "x" * 1000
+    http = new_http(scripted(answer(400, refusal(words))))
+    with pytest.raises(ForgeStatus) as refused:
+        await http.write(WRITE, new_context()[0])
+    assert refused.value.detail.startswith("a b [31m [secret] x")
+    assert len(refused.value.detail) == 400
+
+
+@pytest.mark.parametrize("body", [HTML, b"[]", b'{"message": 5}', b"\xff", b"[" * 100_000])
+async def test_a_refusal_that_is_no_json_shows_nothing_of_it(body: bytes) -> None:
+    http = new_http(scripted(answer(403, body)))
+    with pytest.raises(ForgeStatus) as refused:
+        await http.write(WRITE, new_context()[0])
+    assert refused.value.detail == ""
+
+
+# --- retries and outcomes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        answer(500, HTML),
+        answer(503),
+        answer(408),
+        answer(200, b"x", {"content-encoding": "gzip"}),
+        httpx.ReadError("reset"),
+        httpx.ConnectError("refused"),
+    ],
+)
+async def test_a_read_is_tried_three_times(
+    failure: httpx.Response | Exception, autojump_clock: trio.testing.MockClock
+) -> None:
+    forge = scripted(failure, failure, answer(200, {"ok": True}))
+    context, _ = new_context()
+    found = await new_http(forge).read(READ, context)
+    assert found.body == b'{"ok": true}'
+    assert context.forge_requests == 3
+    assert trio.current_time() == pytest.approx(0.75)
+
+
+async def test_a_read_that_keeps_failing_is_unavailable(autojump_clock: trio.testing.MockClock) -> None:
+    forge = scripted(*[answer(502, HTML)] * 3)
+    with pytest.raises(ForgeUnavailable, match=r"^the forge answered 502$"):
+        await new_http(forge).read(READ, new_context()[0])
+    assert len(forge.requests) == 3
+
+
+async def test_no_retry_begins_that_the_deadline_would_end(autojump_clock: trio.testing.MockClock) -> None:
+    forge = scripted(answer(502), answer(502))
+    with trio.fail_after(0.3), pytest.raises(ForgeUnavailable):
+        await new_http(forge).read(READ, new_context()[0])
+    assert len(forge.requests) == 2
+
+
+async def test_a_read_that_is_too_large_is_not_tried_again() -> None:
+    forge = scripted(answer(200, b"0" * (BODY_MAX_BYTES + 1)))
+    with pytest.raises(AnswerTooLarge):
+        await new_http(forge).read(READ, new_context()[0])
+
+
+@pytest.mark.parametrize(
+    ("response", "kind", "outcome"),
+    [
+        (answer(500, HTML), ForgeUnavailable, "unknown"),
+        (answer(502), ForgeUnavailable, "unknown"),
+        (answer(408), ForgeUnavailable, "unknown"),
+        (answer(304), ForgeUnavailable, "unknown"),
+        (httpx.ReadError("reset"), ForgeUnavailable, "unknown"),
+        (answer(201, b"x", {"content-encoding": "gzip"}), BadAnswer, "unknown"),
+        (answer(201, b"0" * (BODY_MAX_BYTES + 1)), BadAnswer, "unknown"),
+        (answer(422, b"x", {"content-encoding": "gzip"}), ForgeStatus, "rejected"),
+    ],
+)
+async def test_a_write_is_never_repeated_once_it_went_out(
+    response: httpx.Response | Exception, kind: type[ForgeError], outcome: str
+) -> None:
+    forge = scripted(response)
+    context, guard = new_context()
+    with pytest.raises(kind) as failed:
+        await new_http(forge).write(WRITE, context)
+    assert failed.value.outcome == outcome
+    assert len(forge.requests) == 1
+    assert guard.sendings == 1
+
+
+@pytest.mark.parametrize("drop_after", [1, 50, math.inf])
+async def test_a_write_reaches_a_server_that_drops_it_at_most_once(drop_after: float) -> None:
+    connections = 0
+
+    async def serve(stream: trio.SocketStream) -> None:
+        nonlocal connections
+        connections += 1
+        received = b""
+        while len(received) < drop_after and b'"}' not in received:
+            received += await stream.receive_some()
+        await stream.aclose()
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    context, guard = new_context()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(trio.serve_listeners, serve, listeners)
+        http = new_http(None, base=BaseUrl.parse(f"http://127.0.0.1:{port}"))
+        with pytest.raises(ForgeUnavailable) as failed:
+            await http.write(WRITE, context)
+        nursery.cancel_scope.cancel()
+    assert failed.value.outcome == "unknown"
+    assert connections == 1
+    assert guard.sendings == 1
+
+
+@pytest.mark.parametrize(("deadline", "tries"), [(0.06, 2), (30.0, 3)])
+async def test_a_write_that_cannot_connect_is_tried_again_and_never_told_as_sent(deadline: float, tries: int) -> None:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    await listeners[0].aclose()
+    http = new_http(None, base=BaseUrl.parse(f"http://127.0.0.1:{port}"), jitter=-0.4)
+    context, guard = new_context()
+    with trio.fail_after(deadline), pytest.raises(ForgeUnavailable) as failed:
+        await http.write(WRITE, context)
+    assert failed.value.outcome == "not_sent"
+    assert context.forge_requests == tries
+    assert guard.sendings == 0
+    budget = http.gate.statistics().budget
+    assert budget.creations_last_hour == 0
+
+
+async def test_cancelled_calls_leave_gate_and_transport_whole(autojump_clock: trio.testing.MockClock) -> None:
+    async def never(_request: httpx.Request) -> httpx.Response:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    http = new_http(scripted(*[never] * 100), settings=BudgetSettings(creation_interval=0.0))
+    async with trio.open_nursery() as nursery:
+        for index in range(100):
+            nursery.start_soon(http.write, WRITE, new_context(f"box-{index % 7}")[0])
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert http.gate.statistics().in_flight == 0
+    assert http.gate.statistics().waiting == {}
+    assert http._transport.free_slots == CONCURRENCY_MAX
+
+
+# --- credentials ----------------------------------------------------------------------------------------------------
+
+
+class Source:
+    """Hands out its tokens in order, the next one after each ``invalidate``; the last one stays."""
+
+    def __init__(self, *tokens: str) -> None:
+        self.tokens = list(tokens)
+
+    async def token(self) -> str:
+        await trio.lowlevel.checkpoint()
+        return self.tokens[0]
+
+    def invalidate(self) -> None:
+        if len(self.tokens) > 1:
+            self.tokens.pop(0)
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("response", [sample("error-401-bad-credentials"), answer(403, refusal("Bad credentials"))])
+async def test_a_refused_token_is_read_anew_once(response: httpx.Response, write: bool) -> None:
+    forge = scripted(response, answer(200, {}))
+    http = new_http(forge, source=Source("token-old", "token-new"))
+    context, guard = new_context()
+    await (http.write(WRITE, context) if write else http.read(READ, context))
+    assert [request.headers["authorization"] for request in forge.requests] == ["Bearer token-old", "Bearer token-new"]
+    assert guard.sendings == int(write)
+    assert not http.credential.broken
+
+
+async def test_a_token_refused_twice_breaks_the_role(autojump_clock: trio.testing.MockClock) -> None:
+    forge = scripted(sample("error-401-bad-credentials"), sample("error-401-jwt-exp"), answer(200, {}))
+    source = Source("token-old")
+    http = new_http(forge, source=source)
+    with pytest.raises(BadCredentials) as refused:
+        await http.write(WRITE, new_context()[0])
+    assert refused.value.outcome == "rejected"
+    assert refused.value.role == "author"
+    for _ in range(10):
+        with pytest.raises(BadCredentials) as fast:
+            await http.write(WRITE, new_context()[0])
+        assert fast.value.outcome == "not_sent"
+    assert len(forge.requests) == 2
+    source.tokens = ["token-new"]
+    await trio.sleep(30)
+    await http.read(READ, new_context()[0])
+    assert len(forge.requests) == 3
+
+
+async def test_the_headers_that_github_asks_for() -> None:
+    forge = scripted(answer(200, {}))
+    await new_http(forge).read(READ, new_context()[0])
+    headers = forge.requests[0].headers
+    assert headers["accept"] == "application/vnd.github+json"
+    assert headers["x-github-api-version"] == "2022-11-28"
+    assert headers["user-agent"].startswith("compass-forged/")
+    assert headers["authorization"] == f"Bearer {TOKEN}"
+
+
+# --- redirects ------------------------------------------------------------------------------------------------------
+
+
+def redirect(status: int, location: str | None) -> httpx.Response:
+    return answer(status, refusal("Moved"), {} if location is None else {"location": location})
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_read_follows_within_its_origin(status: int) -> None:
+    there = "https://api.github.com/repositories/9/issues?page=2"
+    forge = scripted(redirect(status, there), answer(200, []))
+    found = await new_http(forge).read(READ, new_context()[0])
+    assert found.moved
+    assert str(forge.requests[1].url) == there
+    assert forge.requests[1].method == "GET"
+    assert forge.requests[1].headers["authorization"] == f"Bearer {TOKEN}"
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "https://evil.example/repositories/9",
+        "http://api.github.com/repositories/9",
+        "https://api.github.com@evil.example/",
+        "https://api.github.com:8443/repositories/9",
+        "//evil.example/x",
+        None,
+        "",
+    ],
+)
+async def test_a_token_follows_nowhere_else(location: str | None) -> None:
+    for status, write in ((301, False), (307, True)):
+        forge = scripted(redirect(status, location))
+        http = new_http(forge)
+        context, _ = new_context()
+        context.may_touch = lambda _repo: True
+        with pytest.raises(ForgeStatus) as refused:
+            await (http.write(WRITE, context) if write else http.read(READ, context))
+        assert refused.value.status == status
+        assert refused.value.moved_to == ""
+        assert len(forge.requests) == 1
+
+
+async def test_a_read_follows_three_hops() -> None:
+    hop = redirect(302, "/x")
+    forge = scripted(hop, hop, hop, answer(200, {}))
+    assert (await new_http(forge).read(READ, new_context()[0])).moved
+    forge = scripted(hop, hop, hop, hop)
+    with pytest.raises(ForgeStatus, match="more than 3"):
+        await new_http(forge).read(READ, new_context()[0])
+
+
+MOVED = "https://api.github.com/repositories/9/issues"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_moved_write_names_the_new_place_and_is_not_resent(status: int) -> None:
+    forge = scripted(redirect(status, MOVED), answer(200, {"full_name": "acme/New-Site"}))
+    context, guard = new_context()
+    context.may_touch = None if status in {307, 308} else lambda _repo: True
+    with pytest.raises(ForgeStatus) as refused:
+        await new_http(forge).write(WRITE, context)
+    assert refused.value.moved_to == "acme/New-Site"
+    assert refused.value.outcome == "rejected"
+    assert [request.method for request in forge.requests] == ["POST", "GET"]
+    assert forge.requests[1].url.path == "/repositories/9"
+    assert guard.sendings == 1
+
+
+@pytest.mark.parametrize("status", [307, 308])
+async def test_a_moved_write_is_resent_whole_where_the_call_may_go(status: int) -> None:
+    asked: list[str] = []
+
+    def may_touch(repo: str) -> bool:
+        asked.append(repo)
+        return True
+
+    forge = scripted(redirect(status, MOVED), answer(200, {"full_name": "acme/new"}), answer(201, {}))
+    context, guard = new_context()
+    context.may_touch = may_touch
+    found = await new_http(forge).write(WRITE, context)
+    assert found.moved_to == "acme/new"
+    assert asked == ["acme/new"]
+    assert (forge.requests[2].method, forge.requests[2].url.path) == ("POST", "/repos/acme/new/issues")
+    assert forge.requests[2].content == forge.requests[0].content
+    assert guard.sendings == 1
+
+
+async def test_a_moved_write_stays_where_the_call_may_not_go() -> None:
+    forge = scripted(redirect(307, MOVED), answer(200, {"full_name": "other/private"}))
+    context, _ = new_context()
+    context.may_touch = lambda repo: repo == "acme/new"
+    with pytest.raises(ForgeStatus):
+        await new_http(forge).write(WRITE, context)
+    assert len(forge.requests) == 2
+
+
+async def test_a_write_that_moves_twice_ends() -> None:
+    forge = scripted(redirect(307, MOVED), answer(200, {"full_name": "a/b"}), redirect(307, MOVED))
+    context, _ = new_context()
+    context.may_touch = lambda _repo: True
+    with pytest.raises(ForgeStatus, match="more than once"):
+        await new_http(forge).write(WRITE, context)
+
+
+@pytest.mark.parametrize(
+    ("location", "look_up"),
+    [
+        (MOVED, answer(404, refusal("Not Found"))),
+        (MOVED, answer(200, HTML)),
+        (MOVED, answer(200, {"full_name": "../evil"})),
+        ("https://api.github.com/repos/acme/new/issues", answer(200, {"full_name": 5})),
+        ("https://api.github.com/elsewhere", None),
+    ],
+)
+async def test_a_new_place_that_cannot_be_learned_is_not_guessed(location: str, look_up: httpx.Response | None) -> None:
+    forge = scripted(*filter(None, [redirect(307, location), look_up]))
+    context, _ = new_context()
+    context.may_touch = lambda _repo: True
+    with pytest.raises(ForgeStatus) as refused:
+        await new_http(forge).write(WRITE, context)
+    assert refused.value.moved_to == ""
+
+
+async def test_a_slow_look_up_of_the_new_place_ends(autojump_clock: trio.testing.MockClock) -> None:
+    async def never(_request: httpx.Request) -> httpx.Response:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    with pytest.raises(ForgeStatus):
+        await new_http(scripted(redirect(307, MOVED), never)).write(WRITE, new_context()[0])
+    assert trio.current_time() == 5
+
+
+# --- the budget -----------------------------------------------------------------------------------------------------
+
+
+async def test_the_last_good_answer_is_kept_and_the_next_call_is_gated(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    last = {"x-ratelimit-remaining": "0", "x-ratelimit-limit": "5000", "x-ratelimit-reset": str(EPOCH + 1200)}
+    forge = scripted(answer(200, {"ok": 1}, last))
+    http = new_http(forge)
+    assert (await http.read(READ, new_context()[0])).status == 200
+    with trio.fail_after(30), pytest.raises(RateLimited) as refused:
+        await http.read(READ, new_context()[0])
+    assert refused.value.retry_after_seconds == pytest.approx(1201)
+    assert len(forge.requests) == 1
+
+
+async def test_absent_headers_are_no_limit() -> None:
+    http = new_http(scripted(*[answer(200, {}) for _ in range(30)]))
+    for _ in range(30):
+        await http.read(READ, new_context()[0])
+    assert http.gate.statistics().budget.resources[0].remaining is None

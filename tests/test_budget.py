@@ -1,0 +1,291 @@
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compass_forged.budget import (
+    DELAY_MAX_SECONDS,
+    DELAY_MIN_SECONDS,
+    DELAY_UNKNOWN_SECONDS,
+    Budget,
+    BudgetSettings,
+    Kind,
+    Reading,
+    parse_count,
+    reset_delay,
+    retry_delay,
+    served_at,
+)
+
+
+def told(remaining: int, resets_in: float = 600.0, limit: int | None = 5000, resource: str = "core") -> Reading:
+    return Reading(resource=resource, limit=limit, remaining=remaining, resets_in=resets_in)
+
+
+def spend(
+    budget: Budget, now: float, reading: Reading | None = None, kind: Kind = "read", *, sent: bool = True
+) -> None:
+    budget.spend(kind, "core", now)
+    budget.settle(kind, "core", now, now, reading=reading, sent=sent)
+
+
+def test_nothing_told_is_no_limit() -> None:
+    budget = Budget()
+    for _ in range(1000):
+        spend(budget, 0.0)
+    assert budget.opens_in("read", "core", 0.0) == 0.0
+
+
+@pytest.mark.parametrize(("remaining", "wait"), [(11, 0.0), (10, 600.0), (0, 600.0)])
+def test_the_reserve_is_left_untouched_until_the_reset(remaining: int, wait: float) -> None:
+    budget = Budget()
+    spend(budget, 100.0, told(remaining))
+    assert budget.opens_in("read", "core", 100.0) == wait
+    assert budget.opens_in("read", "core", 700.0) == 0.0
+
+
+def test_each_resource_has_its_own_limit() -> None:
+    budget = Budget()
+    spend(budget, 0.0, told(0, resource="search"))
+    assert budget.opens_in("read", "core", 0.0) == 0.0
+    assert budget.opens_in("read", "search", 0.0) == 600.0
+
+
+def test_background_reads_leave_a_tenth() -> None:
+    budget = Budget()
+    spend(budget, 0.0, told(500))
+    assert budget.opens_in("background", "core", 0.0) == 600.0
+    assert budget.opens_in("read", "core", 0.0) == 0.0
+    unlimited = Budget()
+    spend(unlimited, 0.0, told(11, limit=None))
+    assert unlimited.opens_in("background", "core", 0.0) == 0.0
+
+
+def test_requests_in_flight_count_as_spent() -> None:
+    budget = Budget()
+    spend(budget, 0.0, told(12))
+    budget.spend("read", "core", 0.0)
+    assert budget.opens_in("read", "core", 0.0) == 0.0
+    budget.spend("read", "core", 0.0)
+    assert budget.opens_in("read", "core", 0.0) == 600.0
+    budget.settle("read", "core", 0.0, 1.0, sent=False)
+    assert budget.opens_in("read", "core", 1.0) == 0.0
+
+
+def test_an_answer_without_headers_costs_one() -> None:
+    budget = Budget()
+    spend(budget, 0.0, told(12))
+    spend(budget, 0.0)
+    assert budget.status(0.0).resources[0].remaining == 11
+
+
+def test_an_overtaken_answer_never_raises_what_remains() -> None:
+    budget = Budget()
+    spend(budget, 0.0, told(50))
+    spend(budget, 1.0, told(80, resets_in=599.0))
+    assert budget.status(1.0).resources[0].remaining == 50
+    spend(budget, 2.0, told(90, resets_in=5.0))  # of a window long over
+    assert budget.status(2.0).resources[0].remaining == 50
+    spend(budget, 3.0, told(4990, resets_in=3000.0))  # of a new window
+    assert budget.status(3.0).resources[0].remaining == 4990
+
+
+def test_a_fresh_window_is_found_out_by_one_request_at_a_time_where_the_limit_is_small() -> None:
+    budget = Budget()
+    spend(budget, 0.0, told(0, limit=8))
+    assert budget.opens_in("read", "core", 600.0) == 0.0
+    budget.spend("read", "core", 600.0)
+    assert budget.opens_in("read", "core", 600.0) == math.inf
+
+
+def test_a_burst_of_writes_then_one_a_second() -> None:
+    budget = Budget()
+    for _ in range(10):
+        assert budget.opens_in("write", "core", 0.0) == 0.0
+        spend(budget, 0.0, kind="write")
+    assert budget.opens_in("write", "core", 0.0) == pytest.approx(1.0)
+    assert budget.opens_in("read", "core", 0.0) == 0.0
+    assert budget.opens_in("write", "core", 1.0) == 0.0
+
+
+def test_creations_a_minute_and_an_hour_are_bounded() -> None:
+    settings = BudgetSettings(creations_per_minute=3, creations_per_hour=5, creation_interval=0.0)
+    budget = Budget(settings)
+    for _ in range(3):
+        spend(budget, 0.0, kind="write")
+    assert budget.opens_in("write", "core", 1.0) == pytest.approx(59.0)
+    for _ in range(2):
+        spend(budget, 60.0, kind="write")
+    assert budget.opens_in("write", "core", 61.0) == pytest.approx(3539.0)
+    assert budget.opens_in("write", "core", 3600.0) == 0.0
+    assert budget.status(3600.0).creations_last_hour == 2
+
+
+def test_a_write_that_never_went_out_is_given_back() -> None:
+    budget = Budget(BudgetSettings(creations_per_hour=1))
+    spend(budget, 0.0, kind="write", sent=False)
+    assert budget.opens_in("write", "core", 0.0) == 0.0
+    assert budget.status(0.0).creations_last_hour == 0
+
+
+def test_a_throttle_closes_everything_and_doubles_to_its_end() -> None:
+    budget = Budget()
+    now, waits = 0.0, []
+    for _ in range(6):
+        waits.append(budget.throttle(None, now))
+        assert budget.opens_in("read", "search", now) == waits[-1]
+        now += waits[-1]
+    assert waits == [60, 120, 240, 480, 900, 900]
+    assert budget.throttle(None, now + 900) == 60
+
+
+def test_answers_in_flight_at_a_throttle_do_not_lengthen_it() -> None:
+    budget = Budget()
+    assert budget.throttle(None, 0.0) == 60
+    assert budget.throttle(None, 1.0) == 59
+    assert budget.throttle(5.0, 2.0) == 58
+    assert budget.throttle(100.0, 2.0) == 100
+    assert budget.status(2.0).closed_for == 100
+
+
+def test_no_burst_follows_a_throttle() -> None:
+    budget = Budget()
+    budget.throttle(30.0, 0.0)
+    spend(budget, 30.0, kind="write")
+    assert budget.opens_in("write", "core", 30.0) == pytest.approx(1.0)
+
+
+def test_an_exhausted_resource_opens_at_its_reset() -> None:
+    budget = Budget()
+    assert budget.exhaust("core", 40.0, 0.0) == 40.0
+    assert budget.opens_in("read", "core", 10.0) == 30.0
+    assert budget.opens_in("read", "core", 40.0) == 0.0
+
+
+@pytest.mark.parametrize("bad", [{"creations_per_minute": 0}, {"throttle_first": 0.0}, {"reserve": -1}])
+def test_settings_under_which_nothing_passes_are_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be positive"):
+        BudgetSettings(**bad)
+
+
+SERVED = served_at("Tue, 10 Oct 2017 16:00:00 GMT", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("reset", "delay"),
+    [
+        ("1507651260", 61.0),
+        ("1507651200", 1.0),
+        ("1", DELAY_MIN_SECONDS),
+        ("99999999999", DELAY_MAX_SECONDS),
+        ("1507651200000", DELAY_UNKNOWN_SECONDS),  # more digits than a time in seconds has
+        ("soon", DELAY_UNKNOWN_SECONDS),
+        ("\u0661", DELAY_UNKNOWN_SECONDS),
+        (None, DELAY_UNKNOWN_SECONDS),
+    ],
+)
+def test_resets_are_drawn_into_bounds(reset: str | None, delay: float) -> None:
+    assert reset_delay(reset, SERVED) == delay
+
+
+@pytest.mark.parametrize(
+    ("header", "delay"),
+    [
+        (None, None),
+        ("60", 60.0),
+        (" 60 ", 60.0),
+        ("0", DELAY_MIN_SECONDS),
+        ("999999", DELAY_MAX_SECONDS),
+        ("-5", None),
+        ("soon", None),
+        ("Tue, 10 Oct 2017 16:02:00 GMT", 120.0),
+        ("Tue, 10 Oct 2017 16:02:00 -0000", 120.0),
+        ("Tue, 10 Oct 2016 16:02:00 GMT", DELAY_MIN_SECONDS),
+    ],
+)
+def test_retry_after_as_number_or_date(header: str | None, delay: float | None) -> None:
+    assert retry_delay(header, SERVED) == delay
+
+
+def test_the_server_clock_counts_and_ours_only_without_it() -> None:
+    assert SERVED == 1507651200.0
+    assert served_at(None, 5.0) == 5.0
+    assert served_at("yesterday", 5.0) == 5.0
+
+
+@given(st.text(max_size=30))
+def test_any_header_text_gives_a_bounded_delay(text: str) -> None:
+    assert DELAY_MIN_SECONDS <= reset_delay(text, 1e9) <= DELAY_MAX_SECONDS
+    retry = retry_delay(text, 1e9)
+    assert retry is None or DELAY_MIN_SECONDS <= retry <= DELAY_MAX_SECONDS
+    assert served_at(text, 1.0) is not None
+    count = parse_count(text)
+    assert count is None or count >= 0
+
+
+class _Server:
+    """A forge that counts: ``limit`` requests in each window, and never less than nothing."""
+
+    def __init__(self, limit: int, window: float) -> None:
+        self.limit, self.window = limit, window
+        self.start, self.used, self.refused = 0.0, 0, 0
+
+    def serve(self, now: float) -> Reading:
+        if now >= self.start + self.window:
+            self.start += self.window * math.floor((now - self.start) / self.window)
+            self.used = 0
+        if self.used >= self.limit:
+            self.refused += 1
+        self.used += 1
+        return told(max(0, self.limit - self.used), self.start + self.window - now + 1, self.limit)
+
+
+@given(
+    limit=st.integers(20, 60),
+    steps=st.lists(st.tuples(st.sampled_from(["ask", "answer"]), st.floats(0, 20)), max_size=200),
+    order=st.randoms(use_true_random=False),
+)
+def test_never_over_a_budget_however_answers_come(
+    limit: int, steps: list[tuple[str, float]], order: random.Random
+) -> None:
+    budget, server, now = Budget(), _Server(limit, 120.0), 0.0
+    flying: list[tuple[float, Reading]] = []
+    spend(budget, now, server.serve(now))
+    for step, passing in steps:
+        now += passing
+        if step == "answer" and flying:
+            sent_at, reading = flying.pop(order.randrange(len(flying)))
+            budget.settle("read", "core", sent_at, now, reading=reading)
+        elif step == "ask" and len(flying) < 8 and budget.opens_in("read", "core", now) == 0:
+            budget.spend("read", "core", now)
+            flying.append((now, server.serve(now)))
+    assert server.refused == 0
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(told, st.integers(0, 100), st.floats(1, 3600), st.integers(0, 100)),
+            st.floats(1, 3600),
+            st.none(),
+        ),
+        max_size=30,
+    ),
+    st.floats(0, 50),
+)
+def test_whatever_was_said_it_opens_by_itself(said: list[Reading | float | None], passing: float) -> None:
+    budget, now = Budget(), 0.0
+    for word in said:
+        now += passing
+        if isinstance(word, Reading):
+            spend(budget, now, word, kind="write")
+        else:
+            budget.throttle(word, now)
+    waits = 0
+    while (delay := budget.opens_in("write", "core", now)) > 0:
+        assert delay <= 3600.0 + len(said)  # the longest closure, and the pace of what was written meanwhile
+        now += delay
+        waits += 1
+        assert waits < 10  # each wait ends one closure; none comes back by itself

@@ -1,0 +1,286 @@
+from pathlib import Path
+
+import pytest
+
+from compass_forged import config as module
+from compass_forged.config import Config, Limits, StoreVariable, TokenPlace, check_config, find_config, load_config
+from compass_forged.errors import ConfigError
+
+TOKENS = {"GITHUB_FORGE_TOKEN": "t", "GITHUB_FORGE_REVIEWER_TOKEN": "r"}
+FORGE = '[[forge]]\nprovider = "github"\ndefault = true\nauthor = { file = "/run/secrets/github" }\n'
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "config.toml"
+
+
+def load(path: Path, text: str, **environ: str) -> Config:
+    path.write_text(text)
+    return load_config(path, environ)
+
+
+def refusal(path: Path, text: str | bytes, **environ: str) -> str:
+    """What a file is refused with, after its name: one line."""
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, environ)
+    message = str(caught.value)
+    assert message.isprintable()
+    start, _, rest = message.partition(": ")
+    assert start == str(path)
+    return rest
+
+
+# --- finding it -----------------------------------------------------------------------------------------------------
+
+
+def test_the_given_file_goes_before_the_variable_and_that_before_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = tmp_path / "default.toml"
+    monkeypatch.setattr(module, "DEFAULT_PATH", default)
+    assert find_config(None, {}) is None
+    default.touch()
+    assert find_config(None, {}) == default
+    assert find_config(None, {"FORGED_CONFIG": "/x.toml"}) == Path("/x.toml")
+    assert find_config(None, {"FORGED_CONFIG": ""}) == default
+    assert find_config(Path("/y.toml"), {"FORGED_CONFIG": "/x.toml"}) == Path("/y.toml")
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    assert load_config(None, {}) == Config()
+
+
+def test_an_empty_file_is_the_defaults(path: Path) -> None:
+    assert load(path, "") == Config()
+
+
+# --- good files -----------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_file_is_read(path: Path) -> None:
+    found = load(
+        path,
+        f"""
+        run_dir = "/run/x"
+        state_dir = "/var/lib/x"
+        host_id = "host-1"
+        store = {{ env = "DSN" }}
+        {FORGE}
+        reviewer = {{ env = "REVIEWER" }}
+        [[forge]]
+        provider = "github"
+        host = "ghe.example"
+        base_url = "https://ghe.example/api/v3"
+        author = {{ env = "OTHER" }}
+        [limits]
+        drain_seconds = 5
+        [budget]
+        reserve = 0
+        [log]
+        format = "json"
+        """,
+        DSN="postgresql://x",
+    )
+    assert found.store == StoreVariable("DSN")
+    assert found.host == "host-1"
+    assert [(forge.host, forge.default) for forge in found.forge] == [("github.com", True), ("ghe.example", False)]
+    assert found.forge[0].author == TokenPlace(file="/run/secrets/github")
+    assert found.forge[0].reviewer == TokenPlace(env="REVIEWER")
+    assert found.forge[1].reviewer is None
+    assert found.limits == Limits(drain_seconds=5.0)
+    assert found.budget.reserve == 0
+    assert found.log.format == "json"
+
+
+@pytest.mark.parametrize("store", ["embedded", "memory", "postgresql://u@db/forged", "postgres:///forged?host=/tmp"])
+def test_a_store_that_holds_no_secret_may_stand_in_the_file(path: Path, store: str) -> None:
+    assert load(path, f'store = "{store}"').store == store
+
+
+def test_the_machines_name_stands_in_for_a_missing_host_id() -> None:
+    assert Config().host
+
+
+# --- usual variables ------------------------------------------------------------------------------------------------
+
+
+def test_a_forge_exists_only_if_its_credential_does() -> None:
+    assert load_config(None, {}).forge == []
+    (forge,) = load_config(None, {"GITHUB_FORGE_TOKEN": "t"}).forge
+    assert (forge.provider, forge.host, forge.default) == ("github", "github.com", True)
+    assert forge.author == TokenPlace(env="GITHUB_FORGE_TOKEN")
+    assert forge.reviewer is None
+    assert load_config(None, {"GITHUB_FORGE_REVIEWER_TOKEN": "r"}).forge == []
+
+
+def test_roles_that_the_file_does_not_place_take_their_usual_variables(path: Path) -> None:
+    (forge,) = load(path, '[[forge]]\nprovider = "github"\ndefault = true', **TOKENS).forge
+    assert forge.author == TokenPlace(env="GITHUB_FORGE_TOKEN")
+    assert forge.reviewer == TokenPlace(env="GITHUB_FORGE_REVIEWER_TOKEN")
+
+
+def test_a_role_that_the_file_places_keeps_its_place(path: Path) -> None:
+    (forge,) = load(path, FORGE, **TOKENS).forge
+    assert forge.author == TokenPlace(file="/run/secrets/github")
+
+
+def test_an_empty_variable_is_no_credential() -> None:
+    assert load_config(None, {"GITHUB_FORGE_TOKEN": ""}).forge == []
+
+
+# --- bad files ------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_named(path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no such file; write one, or name another with --config$") as caught:
+        load_config(path, {})
+    assert str(caught.value).startswith(str(path))
+
+
+def test_what_cannot_be_read_is_named(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(ConfigError, match=r"config.toml: cannot be read: Is a directory; mend it there"):
+        load_config(path, {})
+
+
+@pytest.mark.parametrize("text", [b"run_dir = ", b"a\x00b", b"\xff\xfe", b'x = "a\nb"', b"a = 1\na = 2", b"[limits", b'"a'])
+def test_what_is_no_toml_is_refused(path: Path, text: bytes) -> None:
+    assert refusal(path, text).startswith("not valid TOML: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('run_dri = "/x"', "run_dri: unknown key; did you mean 'run_dir'?"),
+        ("[limit]\nx = 1", "limit: unknown key; did you mean 'limits'?"),
+        ("[limits]\ndrain_second = 1", "limits.drain_second: unknown key; did you mean 'drain_seconds'?"),
+        ("[budget]\nreserves = 1", "budget.reserves: unknown key; did you mean 'reserve'?"),
+        ('[log]\nlevels = "info"', "log.levels: unknown key; did you mean 'level'?"),
+        ('store = { envv = "X" }', "store.envv: unknown key; did you mean 'env'?"),
+        (FORGE + "defualt = true", "forge[0].defualt: unknown key; did you mean 'default'?"),
+        (FORGE + '[[forge]]\nprovidr = "github"', "forge[1].providr: unknown key; did you mean 'provider'?"),
+        (
+            '[[forge]]\nprovider = "github"\nauthor = { fil = "/x" }',
+            "forge[0].author.fil: unknown key; did you mean 'file'?",
+        ),
+        ("[log]\nqqq = 1", "log.qqq: unknown key; known: format, level"),
+        ('"a\\nb" = 1', "'a\\nb': unknown key; known: budget, forge, host_id, limits, log, run_dir, state_dir, store"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known(path: Path, text: str, expected: str) -> None:
+    assert refusal(path, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("run_dir = 1", "run_dir: expected str, got int"),
+        ("store = 1", "store: expected str | object, got int"),
+        ("store = {}", "store: object missing required field env"),
+        ('[forge]\nprovider = "github"', "forge: expected array, got object"),
+        ("[[forge]]\ndefault = true", "forge[0]: object missing required field provider"),
+        ('[[forge]]\nprovider = "github"\ndefault = "yes"', "forge[0].default: expected bool, got str"),
+        ('[[forge]]\nprovider = "github"\nauthor = "x"', "forge[0].author: expected object | null, got str"),
+        ("limits = 1", "limits: expected object, got int"),
+        ("[limits]\nframe_max_bytes = 1.5", "limits.frame_max_bytes: expected int, got float"),
+        ("[limits]\nframe_max_bytes = 1023", "limits.frame_max_bytes: expected int >= 1024"),
+        ("[limits]\nframe_max_bytes = 16777217", "limits.frame_max_bytes: expected int <= 16777216"),
+        ("[limits]\nconnections_per_container = 0", "limits.connections_per_container: expected int >= 1"),
+        ("[limits]\ndrain_seconds = 0", "limits.drain_seconds: expected float > 0.0"),
+        ("[limits]\ndrain_seconds = -1", "limits.drain_seconds: expected float > 0.0"),
+        ("[limits]\ndrain_seconds = nan", "limits.drain_seconds: expected float > 0.0"),
+        ("[limits]\ndrain_seconds = inf", "limits.drain_seconds: expected float <= 3600.0"),
+        ("[limits]\nread_seconds = true", "limits.read_seconds: expected float, got bool"),
+        ('[log]\nlevel = "loud"', "log.level: invalid enum value 'loud'"),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_key(path: Path, text: str, expected: str) -> None:
+    assert refusal(path, text) == expected
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://u:hunter2@db/x",
+        "postgresql://u@db/x?password=hunter2",
+        "postgresql://u@db/x?p%61ssword=hunter2",
+        "postgresql://u@db/x?sslpassword=hunter2",
+    ],
+)
+def test_a_dsn_with_a_password_has_no_place_in_the_file(path: Path, dsn: str) -> None:
+    message = refusal(path, f'store = "{dsn}"')
+    assert message.startswith("store: the DSN holds a password; put it into a variable: store = { env = ")
+    assert "hunter2" not in message
+
+
+@pytest.mark.parametrize(
+    "store", ["", "postgre", "host=db password=hunter2", "mysql://u:hunter2@db/x", "postgresql://u:hunter2@[db/x"]
+)
+def test_what_is_no_store_is_refused_without_showing_it(path: Path, store: str) -> None:
+    message = refusal(path, f'store = "{store}"')
+    assert message.startswith("store: ")
+    assert "postgresql://" in message
+    assert "hunter2" not in message
+
+
+def test_a_variable_that_is_not_set_is_named(path: Path) -> None:
+    expected = "store.env: the variable 'DSN' is not set; set it to a DSN"
+    assert refusal(path, 'store = { env = "DSN" }') == expected
+    assert refusal(path, 'store = { env = "DSN" }', DSN="") == expected
+
+
+@pytest.mark.parametrize("key", ["run_dir", "state_dir"])
+@pytest.mark.parametrize("value", ["run", "./run", "../run", "", "~/run"])
+def test_a_directory_must_be_absolute(path: Path, key: str, value: str) -> None:
+    assert refusal(path, f'{key} = "{value}"') == f"{key}: {value!r} is no absolute path"
+
+
+@pytest.mark.parametrize("value", ["two words", "ü", "x" * 256, "tab\\t"])
+def test_a_host_id_is_one_word(path: Path, value: str) -> None:
+    assert refusal(path, f'host_id = "{value}"').startswith("host_id: must be 1 to 255 printable ASCII characters")
+
+
+def test_exactly_one_forge_is_the_default(path: Path) -> None:
+    second = '[[forge]]\nprovider = "github"\nhost = "ghe.example"\nbase_url = "https://ghe.example/api/v3"\n'
+    second += 'author = { env = "X" }\n'
+    assert refusal(path, FORGE + second + "default = true\n") == "forge: exactly one must have default = true, 2 have"
+    none = FORGE.replace("default = true\n", "")
+    assert refusal(path, none + second) == "forge: exactly one must have default = true, 0 have"
+
+
+def test_a_forge_stands_once(path: Path) -> None:
+    again = FORGE.replace("default = true\n", "")
+    assert refusal(path, FORGE + again) == "forge[1]: github at github.com is configured twice"
+
+
+def test_a_forge_needs_a_host(path: Path) -> None:
+    assert refusal(path, FORGE + 'host = ""\n').startswith("forge[0].host: must not be empty")
+
+
+def test_another_hosts_token_never_goes_to_the_usual_url(path: Path) -> None:
+    assert refusal(path, FORGE + 'host = "ghe.example"\n') == "forge[0].base_url: missing for host 'ghe.example'; set both"
+
+
+@pytest.mark.parametrize("provider", ["linear", "gitlab", "forgejo", "githb"])
+def test_a_provider_that_is_not_there_is_named(path: Path, provider: str) -> None:
+    message = refusal(path, f'[[forge]]\nprovider = "{provider}"\ndefault = true')
+    assert message.startswith(f"forge[0].provider: {provider!r} is not there yet; this version has github")
+
+
+@pytest.mark.parametrize("role", ["author", "reviewer"])
+@pytest.mark.parametrize("place", ["{}", '{ file = "/x", env = "X" }', '{ file = "" }'])
+def test_a_role_has_exactly_one_place(path: Path, role: str, place: str) -> None:
+    text = f'[[forge]]\nprovider = "github"\ndefault = true\n{role} = {place}\n'
+    assert refusal(path, text, **TOKENS) == f"forge[0].{role}: give exactly one of file and env"
+
+
+def test_a_forge_without_an_author_says_where_one_may_come_from(path: Path) -> None:
+    message = refusal(path, '[[forge]]\nprovider = "github"\ndefault = true')
+    assert message == 'forge[0].author: missing; write author = { file = "…" }, or set GITHUB_FORGE_TOKEN'
+
+
+def test_a_configuration_built_in_code_is_checked_alike() -> None:
+    with pytest.raises(ConfigError, match=r"^here: run_dir: 'x' is no absolute path$"):
+        check_config(Config(run_dir="x"), "here", {})

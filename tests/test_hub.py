@@ -1,0 +1,623 @@
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from compass_forged.errors import CallError, Fault
+from compass_forged.hub import CallDeadlines, Hub, fault_frame
+from compass_forged.observability import Counters
+from compass_forged.policy import error_result
+from compass_forged.ports import CallContext, Caller
+from compass_forged.sessions import SessionTable
+from compass_forged.supervise import RestartPolicy, supervise
+from compass_forged.wire.schema import Arm, FaultFrame, ForgeCall, ReplyFrame, ResultArm, ResultFrame
+from tests.support.core import (
+    ONE_OF_EACH,
+    PILOT,
+    READ,
+    SCOUT,
+    WRITE,
+    Logged,
+    Script,
+    ScriptedCaller,
+    a_result,
+    call_of,
+    error_of,
+    fault_of,
+    logged,
+    session_of,
+    table_of,
+    takes,
+)
+
+DEADLINES = CallDeadlines(read_seconds=15.0, write_seconds=30.0, grace_seconds=30.0)
+
+
+@pytest.fixture(autouse=True)
+def events() -> Iterator[Logged]:
+    with logged() as events:
+        yield events
+
+
+@dataclass
+class Asked:
+    """One call that a test has under way: its reply, or how it was given up, and when."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    reply: ReplyFrame | None = None
+    ended_at: float = math.nan
+    ended: trio.Event = field(default_factory=trio.Event)
+
+
+class Rig:
+    """A running hub over a scripted caller, on the mock clock, which starts at 0."""
+
+    def __init__(self, script: Script | None, nursery: trio.Nursery) -> None:
+        self.sessions: SessionTable = table_of(session_of("c1", "s-1"), session_of("c2", "s-2", PILOT))
+        self.counters = Counters()
+        self.caller = ScriptedCaller(script)
+        self.hub = Hub(self.sessions, counters=self.counters, deadlines=DEADLINES)
+        self.hub.wire(self.caller)
+        self.nursery = nursery
+
+    def ask(self, arm: Arm = READ, session_id: str = "s-1", *, timeout_ms: int = 0, call_id: str = "1") -> Asked:
+        """Start a call as a connection would."""
+        asked = Asked()
+        call = call_of(arm, call_id, timeout_ms=timeout_ms)
+
+        async def run() -> None:
+            try:
+                with asked.scope:
+                    asked.reply = await self.hub.relay(session_id, call)
+            finally:
+                asked.ended_at = trio.current_time()
+                asked.ended.set()
+
+        self.nursery.start_soon(run)
+        return asked
+
+
+@asynccontextmanager
+async def rig(script: Script | None = None) -> AsyncIterator[Rig]:
+    async with trio.open_nursery() as nursery:
+        made = Rig(script, nursery)
+        await nursery.start(made.hub.run)
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+def call_lines(events: Logged) -> Logged:
+    return [event for event in events if event["event"] == "call"]
+
+
+# --- the guards -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session_id", ["s-1", "nobody", ""])
+async def test_without_a_caller_everybody_hears_unavailable(session_id: str) -> None:
+    class NeverAsked(SessionTable):
+        asked = 0
+
+        def resolve(self, session_id: str) -> None:
+            NeverAsked.asked += 1
+
+    hub = Hub(NeverAsked(), counters=Counters())
+    admitted = hub._admit
+    with pytest.raises(Fault) as caught:
+        admitted(session_id)
+    assert caught.value.code == "unavailable"
+    assert NeverAsked.asked == 0  # before any resolution
+    assert fault_of(await hub.relay(session_id, call_of())) == "unavailable"
+
+
+async def test_an_unknown_session_is_not_found_and_nobody_is_called() -> None:
+    async with rig() as made:
+        assert fault_of(await made.hub.relay("nobody", call_of(call_id="x"))) == "not_found"
+        assert made.caller.calls == []
+
+
+async def test_a_session_that_ended_is_not_found_never_a_stale_account() -> None:
+    async with rig() as made:
+        made.sessions.unbind("c1")
+        assert fault_of(await made.hub.relay("s-1", call_of())) == "not_found"
+        assert made.caller.calls == []
+
+
+async def test_an_unknown_session_hears_not_found_while_draining_too() -> None:
+    async with rig() as made:
+        await made.hub.drain(1)
+        assert fault_of(await made.hub.relay("nobody", call_of())) == "not_found"
+        assert fault_of(await made.hub.relay("s-1", call_of())) == "unavailable"
+
+
+@pytest.mark.parametrize("arm", ONE_OF_EACH)
+async def test_a_call_goes_on_under_the_resolved_account(arm: Arm) -> None:
+    async with rig() as made:
+        call = call_of(arm, "abc")
+        reply = await made.hub.relay("s-2", call)
+        assert reply == ResultFrame(call_id="abc", result=a_result())
+        assert made.caller.calls == [(Caller(PILOT, "s-2", "c2"), call)]
+        assert made.caller.contexts[0].container == "c2"
+
+
+async def test_a_domain_failure_comes_back_in_band() -> None:
+    async def refuses(_caller: Caller, _call: ForgeCall, _context: CallContext) -> ResultArm:
+        return error_result(CallError("not_found", "no such artifact", outcome="rejected"))
+
+    async with rig(refuses) as made:
+        assert error_of(await made.hub.relay("s-1", call_of(WRITE))) == ("not_found", "rejected")
+
+
+@pytest.mark.parametrize("arm", [READ, WRITE])
+async def test_a_fault_of_the_caller_becomes_a_fault_frame(arm: Arm) -> None:
+    async def faults(_caller: Caller, _call: ForgeCall, _context: CallContext) -> ResultArm:
+        raise Fault("permission_denied", "nobody\nthere", retry_after_ms=5)
+
+    async with rig(faults) as made:
+        reply = await made.hub.relay("s-1", call_of(arm, "abc"))
+        assert reply == FaultFrame(
+            call_id="abc", code="permission_denied", message="nobody there", retry_after_ms=5
+        )
+
+
+@pytest.mark.parametrize("arm", [READ, WRITE])
+@pytest.mark.parametrize("error", [ValueError("secret"), ExceptionGroup("g", [KeyError("secret")])])
+async def test_an_unexpected_error_is_an_internal_fault_and_the_hub_lives(
+    arm: Arm, error: Exception, events: Logged
+) -> None:
+    async def breaks(_caller: Caller, _call: ForgeCall, _context: CallContext) -> ResultArm:
+        await trio.lowlevel.checkpoint()
+        raise error
+
+    async with rig(breaks) as made:
+        reply = await made.hub.relay("s-1", call_of(arm))
+        assert fault_of(reply) == "internal"
+        assert "secret" not in str(reply)
+        assert made.counters.total("internal_errors", where="hub") == 1
+        assert sum(event["log_level"] == "error" for event in events) == 1
+        made.caller.script = None
+        assert isinstance(await made.hub.relay("s-1", call_of(arm)), ResultFrame)
+        assert made.hub.in_flight == 0
+
+
+# --- the table of deadlines -----------------------------------------------------------------------------------------
+
+
+async def test_a_read_past_its_deadline_is_cancelled(autojump_clock: MockClock) -> None:
+    async with rig(takes(100)) as made:
+        asked = made.ask(READ)
+        await asked.ended.wait()
+        assert error_of(asked.reply) == ("deadline_exceeded", "")
+        assert asked.ended_at == pytest.approx(15)
+        assert made.caller.ended == ["cancelled"]
+
+
+async def test_an_unsent_write_past_its_deadline_is_cancelled_and_says_not_sent(autojump_clock: MockClock) -> None:
+    async with rig(takes(100)) as made:
+        asked = made.ask(WRITE)
+        await asked.ended.wait()
+        assert error_of(asked.reply) == ("deadline_exceeded", "not_sent")
+        assert asked.ended_at == pytest.approx(30)
+        await wait_all_tasks_blocked()
+        assert made.caller.ended == ["cancelled"]
+
+
+async def test_a_sent_write_past_its_deadline_is_unknown_and_goes_on(autojump_clock: MockClock) -> None:
+    async with rig(takes(45, sends_after=29)) as made:
+        asked = made.ask(WRITE)
+        await asked.ended.wait()
+        assert error_of(asked.reply) == ("deadline_exceeded", "unknown")
+        assert asked.ended_at == pytest.approx(30)
+        assert made.caller.ended == []
+        assert made.hub.in_flight == 1
+        await trio.sleep(14.9)
+        assert made.caller.ended == []
+        await trio.sleep(0.2)
+        assert made.caller.ended == ["ok"]
+        assert made.hub.in_flight == 0
+        assert made.counters.total("late_writes", code="ok") == 1
+
+
+async def test_a_sent_write_ends_with_its_grace(autojump_clock: MockClock) -> None:
+    async with rig(takes(1000, sends_after=1)) as made:
+        asked = made.ask(WRITE)
+        await asked.ended.wait()
+        await trio.sleep(29.9)  # deadline 30 + grace 30 = 60
+        assert made.caller.ended == []
+        await trio.sleep(0.2)
+        assert made.caller.ended == ["cancelled"]
+        assert made.hub.in_flight == 0
+        assert made.counters.total("late_writes", code="unknown") == 1
+
+
+@pytest.mark.parametrize(
+    ("arm", "timeout_ms", "expected"),
+    [(READ, 2_000, 2), (WRITE, 2_000, 2), (READ, 999_000, 15), (WRITE, 2**62, 30), (READ, 0, 15), (WRITE, 1, 0.001)],
+)
+async def test_a_timeout_lowers_the_deadline_and_never_raises_it(
+    arm: Arm, timeout_ms: int, expected: float, autojump_clock: MockClock
+) -> None:
+    async with rig(takes(1000)) as made:
+        asked = made.ask(arm, timeout_ms=timeout_ms)
+        await asked.ended.wait()
+        assert error_of(asked.reply)[0] == "deadline_exceeded"
+        assert asked.ended_at == pytest.approx(expected)
+
+
+async def test_the_grace_of_a_sent_write_follows_its_lowered_deadline(autojump_clock: MockClock) -> None:
+    async with rig(takes(1000, sends_after=1)) as made:
+        asked = made.ask(WRITE, timeout_ms=2_000)
+        await asked.ended.wait()
+        assert error_of(asked.reply) == ("deadline_exceeded", "unknown")
+        await trio.sleep(29.9)
+        assert made.caller.ended == []
+        await trio.sleep(0.2)
+        assert made.caller.ended == ["cancelled"]
+
+
+async def test_an_answer_that_comes_in_time_is_the_answer(autojump_clock: MockClock) -> None:
+    async with rig(takes(14, sends_after=1)) as made:
+        read, write = made.ask(READ, call_id="r"), made.ask(WRITE, call_id="w")
+        await read.ended.wait()
+        await write.ended.wait()
+        assert read.reply == ResultFrame(call_id="r", result=a_result("r"))
+        assert write.reply == ResultFrame(call_id="w", result=a_result("w"))
+
+
+@pytest.mark.parametrize("arm", [READ, WRITE])
+async def test_a_disconnect_cancels_what_is_not_sent(arm: Arm, autojump_clock: MockClock) -> None:
+    async with rig(takes(10)) as made:
+        asked = made.ask(arm)
+        await trio.sleep(1)
+        asked.scope.cancel()
+        await asked.ended.wait()
+        await wait_all_tasks_blocked()
+        assert made.caller.ended == ["cancelled"]
+        assert trio.current_time() == pytest.approx(1)
+        assert made.hub.in_flight == 0
+
+
+async def test_a_write_that_is_given_up_never_gets_to_send(autojump_clock: MockClock) -> None:
+    sent: list[bool] = []
+
+    async def just_about_to(_caller: Caller, _call: ForgeCall, context: CallContext) -> ResultArm:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(5)  # deaf until right before the first byte
+        await context.guard.sending()
+        sent.append(True)
+        return a_result()
+
+    async with rig(just_about_to) as made:
+        asked = made.ask(WRITE)
+        await trio.sleep(1)
+        asked.scope.cancel()
+        await trio.sleep(10)
+        assert sent == []
+        assert made.caller.ended == ["cancelled"]
+        assert made.caller.contexts[0].guard.sent is False
+
+
+async def test_a_sent_write_outlives_its_connection_and_is_recorded(autojump_clock: MockClock) -> None:
+    async with rig(takes(10, sends_after=1)) as made:
+        asked = made.ask(WRITE)
+        await trio.sleep(2)
+        asked.scope.cancel()
+        await asked.ended.wait()
+        assert asked.ended_at == pytest.approx(2)
+        assert made.hub.in_flight == 1
+        await trio.sleep(8.1)
+        assert made.caller.ended == ["ok"]
+        assert made.counters.total("late_writes", code="ok") == 1
+
+
+async def test_a_sent_write_of_a_gone_connection_ends_within_its_grace(autojump_clock: MockClock) -> None:
+    async with rig(takes(1000, sends_after=1)) as made:
+        asked = made.ask(WRITE)
+        await trio.sleep(2)
+        asked.scope.cancel()
+        await trio.sleep(57.9)
+        assert made.caller.ended == []
+        await trio.sleep(0.2)
+        assert made.caller.ended == ["cancelled"]
+
+
+@pytest.mark.parametrize("arm", [READ, WRITE])
+async def test_unbinding_cancels_what_is_not_sent_and_leaves_other_sessions_alone(
+    arm: Arm, autojump_clock: MockClock
+) -> None:
+    async with rig(takes(10)) as made:
+        mine, other = made.ask(arm), made.ask(arm, "s-2")
+        await trio.sleep(1)
+        made.sessions.unbind("c1")
+        made.hub.unbound("s-1")
+        await mine.ended.wait()
+        assert fault_of(mine.reply) == "permission_denied"
+        assert mine.ended_at == pytest.approx(1)
+        await other.ended.wait()
+        assert isinstance(other.reply, ResultFrame)
+
+
+async def test_unbinding_lets_a_sent_write_go_on_under_the_session_that_asked(
+    autojump_clock: MockClock, events: Logged
+) -> None:
+    async with rig(takes(10, sends_after=1)) as made:
+        asked = made.ask(WRITE)
+        await trio.sleep(2)
+        made.sessions.unbind("c1")
+        made.hub.unbound("s-1")
+        made.sessions.bind(session_of("c1", "s-9", PILOT))
+        await asked.ended.wait()
+        assert asked.reply == ResultFrame(call_id="1", result=a_result("1"))
+        assert made.caller.calls[0][0] == Caller(SCOUT, "s-1", "c1")
+        (line,) = call_lines(events)
+        assert (line["session"], line["agent"], line["container"]) == ("s-1", "scout", "c1")
+
+
+@pytest.mark.parametrize(("arm", "script"), [(READ, takes(19)), (WRITE, takes(19)), (WRITE, takes(19, sends_after=1))])
+async def test_a_drain_lets_calls_finish(arm: Arm, script: Script, autojump_clock: MockClock) -> None:
+    async with rig(script) as made:
+        made.hub._deadlines = CallDeadlines(read_seconds=100, write_seconds=100)
+        asked = made.ask(arm)
+        await trio.sleep(0.5)
+        assert await made.hub.drain(20) is True
+        assert trio.current_time() == pytest.approx(19)  # not a moment longer
+        await asked.ended.wait()
+        assert asked.reply == ResultFrame(call_id="1", result=a_result("1"))
+
+
+@pytest.mark.parametrize("arm", [READ, WRITE])
+async def test_the_end_of_a_drain_cancels_what_was_not_sent(arm: Arm, autojump_clock: MockClock) -> None:
+    async with rig(takes(100)) as made:
+        made.hub._deadlines = CallDeadlines(read_seconds=100, write_seconds=100)
+        asked = made.ask(arm)
+        await trio.sleep(1)
+        assert await made.hub.drain(20) is False
+        await asked.ended.wait()
+        assert fault_of(asked.reply) == "unavailable"
+        assert asked.ended_at == pytest.approx(21)
+        assert made.caller.ended == ["cancelled"]
+
+
+async def test_the_end_of_a_drain_ends_a_sent_write_whose_outcome_is_then_unknown(
+    autojump_clock: MockClock, events: Logged
+) -> None:
+    async with rig(takes(100, sends_after=0.5)) as made:
+        made.hub._deadlines = CallDeadlines(write_seconds=100)
+        asked = made.ask(WRITE)
+        await trio.sleep(1)
+        assert await made.hub.drain(20) is False
+        await asked.ended.wait()
+        assert error_of(asked.reply)[1] == "unknown"
+        assert asked.ended_at == pytest.approx(21)
+        assert [e["session"] for e in events if e["event"] == "a sent write did not end within the drain time"] == [
+            "s-1"
+        ]
+
+
+async def test_a_drain_waits_for_sent_writes_whose_callers_have_gone(autojump_clock: MockClock) -> None:
+    async with rig(takes(10, sends_after=1)) as made:
+        asked = made.ask(WRITE)
+        await trio.sleep(2)
+        asked.scope.cancel()
+        await asked.ended.wait()
+        assert await made.hub.drain(20) is True
+        assert trio.current_time() == pytest.approx(10)
+        assert made.caller.ended == ["ok"]
+
+
+async def test_a_draining_hub_refuses_new_calls_and_says_when_to_come_back(autojump_clock: MockClock) -> None:
+    async with rig(takes(5)) as made:
+        made.ask(READ)
+        await trio.sleep(1)
+        made.nursery.start_soon(made.hub.drain, 20)
+        await wait_all_tasks_blocked()
+        assert made.hub.draining
+        reply = await made.hub.relay("s-1", call_of())
+        assert fault_of(reply) == "unavailable"
+        assert isinstance(reply, FaultFrame)
+        assert reply.retry_after_ms > 0
+        assert len(made.caller.calls) == 1
+
+
+async def test_an_idle_hub_drains_at_once(autojump_clock: MockClock) -> None:
+    async with rig() as made:
+        assert await made.hub.drain(20) is True
+        assert trio.current_time() == 0
+
+
+async def test_two_drains_end_together(autojump_clock: MockClock) -> None:
+    async with rig(takes(5)) as made:
+        made.ask(READ)
+        await wait_all_tasks_blocked()
+        ended: list[float] = []
+
+        async def drain() -> None:
+            assert await made.hub.drain(20)
+            ended.append(trio.current_time())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(drain)
+            nursery.start_soon(drain)
+        assert ended == [pytest.approx(5), pytest.approx(5)]
+
+
+# --- life and crash of the hub itself -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arm", [READ, WRITE])
+async def test_a_hub_that_does_not_run_is_unavailable(arm: Arm) -> None:
+    caller = ScriptedCaller()
+    hub = Hub(table_of(session_of()), counters=Counters())
+    hub.wire(caller)
+    reply = await hub.relay("s-1", call_of(arm))
+    assert fault_of(reply) == "unavailable"
+    assert isinstance(reply, FaultFrame)
+    assert reply.retry_after_ms > 0
+    assert caller.calls == []
+
+
+async def _crash() -> None:
+    raise RuntimeError("injected")
+
+
+async def test_a_crash_gives_up_unsent_writes_and_the_hub_comes_back(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        made = Rig(takes(10), nursery)
+        nursery.start_soon(
+            lambda: supervise("hub", made.hub.run, counters=made.counters, policy=RestartPolicy(first_seconds=1))
+        )
+        await wait_all_tasks_blocked()
+        asked = made.ask(WRITE)
+        await trio.sleep(1)
+        assert made.hub._nursery is not None
+        made.hub._nursery.start_soon(_crash)
+        await asked.ended.wait()
+        assert fault_of(asked.reply) == "unavailable"
+        assert asked.ended_at == pytest.approx(1)
+        assert made.caller.ended == ["cancelled"]
+        assert fault_of(await made.hub.relay("s-1", call_of())) == "unavailable"
+        await trio.sleep(1)  # the backoff
+        again = made.ask(WRITE)
+        await again.ended.wait()
+        assert isinstance(again.reply, ResultFrame)
+        assert made.counters.total("supervisor_restarts", task="hub") == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_crash_lets_sent_writes_end_and_answers_their_callers(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        made = Rig(takes(10, sends_after=1), nursery)
+        nursery.start_soon(lambda: supervise("hub", made.hub.run, counters=made.counters))
+        await wait_all_tasks_blocked()
+        asked = made.ask(WRITE)
+        await trio.sleep(2)
+        assert made.hub._nursery is not None
+        made.hub._nursery.start_soon(_crash)
+        await wait_all_tasks_blocked()
+        assert made.caller.ended == []
+        await asked.ended.wait()
+        assert asked.reply == ResultFrame(call_id="1", result=a_result("1"))
+        assert made.caller.ended == ["ok"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_crash_leaves_reads_alone(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        made = Rig(takes(10), nursery)
+        nursery.start_soon(lambda: supervise("hub", made.hub.run, counters=made.counters))
+        await wait_all_tasks_blocked()
+        asked = made.ask(READ)
+        await trio.sleep(1)
+        assert made.hub._nursery is not None
+        made.hub._nursery.start_soon(_crash)
+        await asked.ended.wait()
+        assert isinstance(asked.reply, ResultFrame)
+        nursery.cancel_scope.cancel()
+
+
+async def test_cancelling_the_hub_waits_for_sent_writes_alone(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as connections:
+        made = Rig(takes(10, sends_after=1), connections)
+        unsent = Rig(takes(10), connections)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made.hub.run)
+            await nursery.start(unsent.hub.run)
+            made.ask(WRITE)
+            unsent.ask(WRITE)
+            await trio.sleep(2)
+            nursery.cancel_scope.cancel()
+        assert trio.current_time() == pytest.approx(10)
+        assert made.caller.ended == ["ok"]
+        assert unsent.caller.ended == ["cancelled"]
+
+
+# --- the log --------------------------------------------------------------------------------------------------------
+
+
+async def test_each_call_is_logged_once_at_its_end(autojump_clock: MockClock, events: Logged) -> None:
+    async def works(_caller: Caller, _call: ForgeCall, context: CallContext) -> ResultArm:
+        context.coordinate = "github:github.com/acme/site"
+        context.forge_requests = 3
+        await trio.sleep(0.25)
+        return a_result()
+
+    async with rig(works) as made:
+        await made.hub.relay("s-1", call_of(WRITE))
+    (line,) = call_lines(events)
+    assert line == {
+        "event": "call",
+        "log_level": "info",
+        "container": "c1",
+        "session": "s-1",
+        "agent": "scout",
+        "arm": "comment_on_issue",
+        "coordinate": "github:github.com/acme/site",
+        "code": "ok",
+        "outcome": "",
+        "ms": 250.0,
+        "forge_requests": 3,
+    }
+    assert made.counters.total("calls", arm="comment_on_issue", code="ok") == 1
+
+
+async def _leave(made: Rig, asked: Asked) -> None:
+    await trio.sleep(2)
+    asked.scope.cancel()
+
+
+async def _wait(made: Rig, asked: Asked) -> None:
+    await asked.ended.wait()
+
+
+@pytest.mark.parametrize(
+    ("arm", "script", "then", "code", "outcome"),
+    [
+        (READ, takes(1), _wait, "ok", ""),
+        (READ, takes(99), _wait, "deadline_exceeded", ""),
+        (WRITE, takes(99), _wait, "deadline_exceeded", "not_sent"),
+        (WRITE, takes(99, sends_after=1), _wait, "deadline_exceeded", "unknown"),
+        (READ, takes(99), _leave, "disconnected", ""),
+        (WRITE, takes(99), _leave, "disconnected", ""),
+        (WRITE, takes(99, sends_after=1), _leave, "disconnected", ""),
+    ],
+)
+async def test_however_a_call_ends_it_has_one_line_and_one_count(
+    arm: Arm,
+    script: Script,
+    then: Callable[[Rig, Asked], Awaitable[None]],
+    code: str,
+    outcome: str,
+    autojump_clock: MockClock,
+    events: Logged,
+) -> None:
+    async with rig(script) as made:
+        asked = made.ask(arm)
+        await then(made, asked)
+        await trio.sleep(1000)  # whatever goes on has ended
+        (line,) = call_lines(events)
+        assert (line["code"], line["outcome"], line["agent"]) == (code, outcome, "scout")
+        assert made.counters.total("calls") == 1
+        assert made.hub.in_flight == 0
+
+
+async def test_a_fault_is_logged_with_its_code(events: Logged) -> None:
+    async with rig() as made:
+        await made.hub.relay("nobody", call_of())
+        (line,) = call_lines(events)
+        assert (line["code"], line["session"], line["agent"]) == ("fault:not_found", "nobody", "")
+
+
+async def test_no_line_holds_a_body(autojump_clock: MockClock, events: Logged) -> None:
+    async with rig(takes(99, sends_after=1)) as made:
+        made.ask(WRITE)
+        await trio.sleep(1000)
+    assert "hello" not in str(events)
+
+
+def test_a_faults_message_is_made_safe() -> None:
+    frame = fault_frame(Fault("internal", "at /home/x/y\n!", retry_after_ms=2), "9")
+    assert frame == FaultFrame(call_id="9", code="internal", message="at [path] !", retry_after_ms=2)

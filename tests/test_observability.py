@@ -1,0 +1,208 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from compass_forged import observability
+from compass_forged.observability import (
+    LOG_STRING_MAX_CHARS,
+    LOG_TRACEBACK_MAX_CHARS,
+    Counters,
+    LogFormat,
+    configure_logging,
+    get_logger,
+    redact,
+    register_secret,
+)
+
+TOKEN = "ghp_" + "A1b2" * 9
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(observability, "_secrets", set())
+    yield
+    structlog.reset_defaults()
+
+
+def lines(**values: Any) -> list[dict[str, Any]]:
+    """What one event with these values comes to in the log, as JSON."""
+    out = io.StringIO()
+    configure_logging("json", "debug", out)
+    get_logger("t").info("event", **values)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        TOKEN,
+        "gho_0123456789abcdef",
+        "ghs_" + "x" * 36,
+        "ghs_12345_" + "eyJhbGciOi.eyJpc3Mi-x.c2ln",
+        "github_pat_11ABCDEFG0123456789_abcdef",
+        "lin_api_0123456789abcdefghij",
+        "lin_oauth_0123456789abcdefghij",
+        "Bearer abcdefgh12345678",
+        "bearer  abcdefgh.12345678==",
+    ],
+)
+def test_a_token_is_cut_out_by_its_shape(token: str) -> None:
+    assert redact(f"a {token}, b") == "a [secret], b"
+
+
+@pytest.mark.parametrize("text", ["ghp_short", "the bearer of news", "github_pattern", "acme/site#7"])
+def test_other_words_stay(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_a_registered_secret_is_cut_out_wherever_it_stands() -> None:
+    register_secret("correct horse")
+    assert redact("x=correct horse;correct horse") == "x=[secret];[secret]"
+
+
+def test_a_secret_that_holds_another_leaves_nothing_of_itself() -> None:
+    for value in ("abcdefgh", "abcdefgh-tail", "head-abcdefgh"):
+        register_secret(value)
+    assert redact("abcdefgh-tail head-abcdefgh abcdefgh") == "[secret] [secret] [secret]"
+
+
+def test_a_very_short_secret_would_cut_words_and_is_ignored() -> None:
+    register_secret("1234567")
+    assert redact("1234567") == "1234567"
+
+
+def test_an_event_is_one_json_object_a_line() -> None:
+    (event,) = lines(arm="get_issue", ms=1.5, ok=True, nothing=None)
+    assert event.pop("timestamp").endswith("Z")
+    assert event == {"event": "event", "level": "info", "arm": "get_issue", "ms": 1.5, "ok": True, "nothing": None}
+
+
+def test_nothing_in_an_event_holds_a_token() -> None:
+    class Told(Exception):
+        pass
+
+    register_secret("hunter2hunter2")
+    out = io.StringIO()
+    configure_logging("json", "debug", out)
+    try:
+        raise Told(f"with {TOKEN} and hunter2hunter2")
+    except Told as error:
+        get_logger("t").exception(
+            f"event {TOKEN}", one=TOKEN, many=[TOKEN, {"deep": (TOKEN,)}], error=error, raw=TOKEN.encode()
+        )
+    written = out.getvalue()
+    assert "Told" in written
+    assert TOKEN not in written
+    assert "hunter2" not in written
+
+
+def test_a_long_string_is_cut() -> None:
+    (event,) = lines(long="x" * (LOG_STRING_MAX_CHARS + 1), whole="x" * LOG_STRING_MAX_CHARS)
+    assert event["long"] == "x" * LOG_STRING_MAX_CHARS + "…"
+    assert event["whole"] == "x" * LOG_STRING_MAX_CHARS
+
+
+def test_a_token_across_the_cut_is_redacted_before_it_is_cut() -> None:
+    (event,) = lines(long="x " * 90 + TOKEN)
+    assert "ghp_" not in event["long"]
+
+
+def test_a_traceback_keeps_its_lines_and_is_bounded_at_its_start() -> None:
+    out = io.StringIO()
+    configure_logging("json", "debug", out)
+    try:
+        raise ValueError("y" * LOG_TRACEBACK_MAX_CHARS + " the end")
+    except ValueError:
+        get_logger("t").exception("event")
+    try:
+        raise ValueError("short\x1b[2J")
+    except ValueError:
+        get_logger("t").exception("event")
+    long, short = (json.loads(line)["exception"] for line in out.getvalue().splitlines())
+    assert len(long) == LOG_TRACEBACK_MAX_CHARS + 1
+    assert long.startswith("…")
+    assert long.endswith(" the end")
+    assert short.startswith("Traceback (most recent call last):\n")
+    assert short.endswith("ValueError: short\\x1b[2J")
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_an_agents_text_neither_starts_a_line_nor_drives_a_terminal(form: LogFormat) -> None:
+    out = io.StringIO()
+    configure_logging(form, "debug", out)
+    get_logger("t").info("event", call_id="a\nlevel=error \x1b[2J\x9b\u2028\ud800 b")
+    written = out.getvalue()
+    assert written.count("\n") == 1
+    assert not {"\x1b[2J", "\x9b", "\u2028", "\ud800"} & {written[i : i + n] for i in range(len(written)) for n in (1, 4)}
+    written.encode()
+
+
+def test_a_level_below_the_chosen_one_is_not_written() -> None:
+    out = io.StringIO()
+    configure_logging("json", "warning", out)
+    get_logger("t").info("quiet")
+    get_logger("t").warning("loud")
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["loud"]
+
+
+def test_auto_is_json_where_no_terminal_is_and_colours_where_one_is() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    plain, terminal = io.StringIO(), Terminal()
+    for out in (plain, terminal):
+        configure_logging("auto", "info", out)
+        get_logger("t").info("event")
+    assert plain.getvalue().startswith("{")
+    assert "\x1b[" in terminal.getvalue()
+
+
+def test_logging_goes_to_stderr_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("json")
+    get_logger("t").info("event")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert json.loads(captured.err)["event"] == "event"
+
+
+def test_libraries_that_log_urls_are_kept_quiet() -> None:
+    configure_logging("json", "debug", io.StringIO())
+    assert not logging.getLogger("httpx").isEnabledFor(logging.INFO)
+
+
+def test_counters_count_by_name_and_labels() -> None:
+    counters = Counters()
+    counters.add("calls", arm="get_issue", code="ok")
+    counters.add("calls", 2, code="ok", arm="list_issues")
+    counters.add("calls", code="internal", arm="get_issue")
+    counters.add("other")
+    assert counters.total("calls") == 4
+    assert counters.total("calls", code="ok") == 3
+    assert counters.total("calls", code="ok", arm="get_issue") == 1
+    assert counters.total("none") == 0
+    assert list(counters.rows()) == [
+        ("calls", {"arm": "get_issue", "code": "internal"}, 1),
+        ("calls", {"arm": "get_issue", "code": "ok"}, 1),
+        ("calls", {"arm": "list_issues", "code": "ok"}, 2),
+        ("other", {}, 1),
+    ]
+
+
+def test_a_traceback_on_a_console_shows_no_local_variables() -> None:
+    def fails(password: str) -> None:
+        raise ValueError("broken")
+
+    out = io.StringIO()
+    configure_logging("console", "debug", out)
+    try:
+        fails("hunter2" + "hunter2")
+    except ValueError:
+        get_logger("t").exception("event")
+    assert "ValueError: broken" in out.getvalue()
+    assert "hunter2hunter2" not in out.getvalue()
