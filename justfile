@@ -50,4 +50,4 @@ bench *args:
 
 # Regenerate the golden bytes of the wire after a wanted change.
 golden:
-    {{bin}}/python -m tests.wire.make_golden
+    {{bin}}/python -m tests.support.golden_frames > tests/wire/golden.json

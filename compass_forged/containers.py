@@ -125,7 +125,13 @@ class Containers:
         return self._serve_from(spec, first)
 
     async def close(self, name: str) -> None:
-        """Close a container and end its session; one that is not open is fine."""
+        """Close a container and end its session; one that is not open is fine.
+
+        Raises:
+            BadRequest: the name cannot be one.
+            StoreUnavailable: it could not be kept; nothing has changed.
+        """
+        _check_name(name)
         async with self._changing:
             await self._store.close_container(self._host_id, name)
             if session := self._sessions.unbind(name):
@@ -220,11 +226,15 @@ class Containers:
                 listener.close()
 
 
-def _check_spec(spec: ContainerSpec) -> None:
-    if CONTAINER_NAME.fullmatch(spec.name) is None:
+def _check_name(name: str) -> None:
+    if CONTAINER_NAME.fullmatch(name) is None:
         raise BadRequest(
-            f"container {spec.name[:140]!r}: a name is 1 to 128 of a-z A-Z 0-9 _ . - and starts with a letter or digit"
+            f"container {name[:140]!r}: a name is 1 to 128 of a-z A-Z 0-9 _ . - and starts with a letter or digit"
         )
+
+
+def _check_spec(spec: ContainerSpec) -> None:
+    _check_name(spec.name)
     for number in (*spec.allowed_uids, *(() if spec.socket_group is None else (spec.socket_group,))):
         if not 0 <= number <= UID_MAX:
             raise BadRequest(f"container {spec.name}: {number} is no uid or gid")

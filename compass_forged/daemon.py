@@ -131,6 +131,7 @@ async def serve_with(
         await stop.wait()
         _log.info("draining", calls_in_flight=hub.in_flight)
         whole = await hub.drain(limits.drain_seconds)
+        await gateway.flush(limits.send_seconds)  # the answers of what has just ended
         _log.info("stopped", drained=whole)
         nursery.cancel_scope.cancel()
 

@@ -74,9 +74,12 @@ class _Life:
         self.fault: Fault | None = None
 
     async def sending(self) -> None:
-        """See ``WriteGuard``. A scope that was cancelled raises here; after it, only the grace and the drain end it."""
+        """See ``WriteGuard``. A scope that was cancelled raises here; after it, only the grace and the drain end it.
+
+        A read stays as it is, whatever its provider says: it runs in its connection's task, which must be able to end.
+        """
         await checkpoint_if_cancelled()
-        if not self.sent:
+        if self.is_write and not self.sent:
             self.sent = True
             self.scope.shield = True
             self.scope.deadline = self.deadline + self.grace
@@ -143,13 +146,14 @@ class Hub:
             life = _Life(session, call, began + self._seconds_for(call), self._deadlines.grace_seconds)
             context = CallContext(container=session.container, guard=life)
             reply = ResultFrame(call_id=call.call_id, result=await self._live(life, context))
+            return reply  # noqa: RET504, TRY300 -- the finally below logs it
         except Fault as fault:
             reply = fault_frame(fault, call.call_id)
+            return reply  # noqa: RET504 -- likewise
         finally:
             # The session as it was admitted: it may have been unbound since, and the line must still say who asked.
             who = session or self._sessions.resolve(session_id)
             self._log_end(session_id, who, call, reply, context, trio.current_time() - began)
-        return reply
 
     def _admit(self, session_id: str) -> Session:
         if self._caller is None:

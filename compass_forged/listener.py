@@ -18,7 +18,7 @@ import re
 import socket
 import stat
 import struct
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,7 @@ class RunDir:
 
     @classmethod
     @contextmanager
-    def locked(cls, path: Path) -> "Iterator[Self]":
+    def locked(cls, path: Path) -> "Generator[Self, None, None]":
         """Create the directory where missing and hold its lock.
 
         Raises:

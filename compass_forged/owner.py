@@ -10,11 +10,12 @@
 claim: anyone can write one into a text that did not come through the daemon.
 
 What reads as a header. A line is reduced to its *skeleton*: entities resolved, letters folded (NFKD, case, accents,
-look-alikes from other scripts), and everything dropped that is no letter, digit, ``:`` or ``=`` (spaces, quote, list,
-emphasis and code marks, backslashes, invisible characters). It reads as a header if the skeleton, after a list number,
-begins with ``compass:owner`` and then one of the fields ``agent=``, ``owner=``, ``session=``, ``ref=``. So a sentence
-that mentions the header stays. Lines are looked at as written, and as shown (without comments and tags); and lines
-that read as a header only together are removed together.
+look-alikes), and everything dropped that is no letter, digit, ``:`` or ``=`` (spaces, quote, list, emphasis and code
+marks, backslashes, invisible characters). It reads as a header if the skeleton, after a list number, begins with
+``compass:owner`` and then one of the fields ``agent=``, ``owner=``, ``session=``, ``ref=``. So a sentence that mentions
+the header stays. What a reader may not be shown (comments, tags, targets of links) may stand anywhere in between;
+renderers disagree on what that is, so every reading counts, which is what an automaton is for: see ``_Reading``.
+Lines that read as a header only together are removed together.
 
 ``strip`` removes whole lines with their line ends. Where it removes from the very top, it also removes one blank line
 that follows, which is the separator that ``stamp`` writes. Everything else comes through byte for byte.
@@ -23,6 +24,8 @@ that follows, which is the separator that ``stamp`` writes. Everything else come
 import html
 import re
 import unicodedata
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -131,80 +134,97 @@ def is_blank(body: str) -> bool:
 
 
 def strip(body: str) -> str:
-    """``body`` without any line that reads as a header, to a fixpoint: stripping again changes nothing.
+    """``body`` without any line that reads as a header; stripping again changes nothing.
 
-    Removing a line can move text out of an HTML comment and so bring a new header to light; a text built to do so
-    again and again is cut off at the line where it still does after ``_PASSES`` passes.
+    Removing lines can bring others together that then read as a header. They go too: the reading that leads on after
+    a removal is the one that stood where the removed lines began.
     """
-    text = body
-    for _ in range(_PASSES):
-        if not may_hold_header(text):
-            return text
-        stripped, _first = _strip_once(text)
-        if stripped == text:
-            return text
-        text = stripped
-    stripped, first = _strip_once(text)
-    return text if stripped == text else text[:first]
+    return _strip_lines(body) if may_hold_header(body) else body
 
 
-# --- folding --------------------------------------------------------------------------------------------------------
+def may_hold_header(body: str) -> bool:
+    """Whether ``body`` must be read line by line. Quick, and never False where ``strip`` would remove something."""
+    text = _shown(body)
+    return _KEY.search(text) is not None or _BROKEN_KEY.search(text) is not None or any(odd in text for odd in _ODD)
+
+
+# --- what a text shows ----------------------------------------------------------------------------------------------
 
 _HOPELESS: Final = 4
 """A body of so many times the limit is refused as it is: stripping is not asked to save it."""
-_PASSES: Final = 6
 _ENTITY_PASSES: Final = 5
-_SKELETON_MAX: Final = 64
 _SHORT_RUN: Final = 16
-_OTHER: Final = "#"
-"""The skeleton of a line that can be no part of a header."""
-_HEAD_MAX: Final = 21
-"""The longest of ``_HEADS``."""
-_WINDOW: Final = _HEAD_MAX
-"""As many lines with something in them may read as one header together, a character in each."""
 
 # Every character that any common reader takes for the end of a line.
 _LINE_END: Final = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
-_ASCII_MARK: Final = r"[\x00-/;<>-@\[-`{-\x7f]"
-_ASCII_MARKS: Final = re.compile(_ASCII_MARK + "+")
-_HIDDEN: Final = re.compile(r"<!--.*?(?:-->|\Z)|<[/a-zA-Z!?][^<>]*+(?:>|\Z)", re.DOTALL)
-_TASK: Final = re.compile(r"[\s>*+\-\d.)]{0,40}\[[ xX]\]")
-_LEAD: Final = re.compile(r"[\x00-%'-:;<>-@\[-`{-\x7f]*+")
-_HEAD: Final = re.compile(r"compass:owner(?:agent|owner|session|ref)=")
-_HEADS: Final = tuple(f"compass:owner{name}=" for name in ("agent", "owner", "session", "ref"))
-_KEY_ANYWHERE: Final = re.compile(
-    (_ASCII_MARK + "*+").join("[o0]" if char == "o" else char for char in "compass:owner"), re.IGNORECASE
-)
-_RIGHT_TO_LEFT: Final = "\u202e"
+# An override turns text round on the screen; it is kept as a control character that is otherwise a mark.
+_OVERRIDE, _POP = "\x0e", "\x0f"
 
 # Letters of other scripts that look like those of the header's words, after case folding. From Unicode's confusables
 # (UTS #39), cut to the letters that matter.
 _LOOKS_LIKE: Final = {
-    "a": "аαɑᴀꭺ",
-    "c": "сϲᴄꮯ",
-    "e": "еεҽᴇꭼ",
-    "f": "ꜰ",
-    "g": "ɡցɢꮐ",
-    "i": "іιıɪꭵ",
-    "m": "мμᴍꮇ",
-    "n": "пոηνɴ",
-    "o": "оοօσᴏ",
-    "p": "рρᴘꮲ",
-    "r": "гᴦʀꮢ",
-    "s": "ѕꜱꮪ",
-    "t": "тτᴛꭲ",
-    "w": "ԝѡωᴡꮃ",
+    "a": "аαɑꭺ",
+    "c": "сϲꮯ",
+    "e": "еεҽꭼ",
+    "g": "ɡցꮐ",
+    "i": "іιıɩꭵ",
+    "m": "мμꮇ",
+    "n": "пոηղ",
+    "o": "оοօσɵ",
+    "p": "рρꮲ",
+    "r": "гᴦꮢ",
+    "s": "ѕꮪ",
+    "t": "тτꭲ",
+    "w": "ԝѡωшꮃ",
     ":": "∶ː꞉˸։׃܃܄᛬",
     "=": "゠꞊═᐀⩵",
+    "\n": "\x85\u2028\u2029",
+    _OVERRIDE: "\u202e",
+    _POP: "\u202c",
+    # Letters to Unicode, blanks to the eye.
+    " ": "\u115f\u1160\u3164\uffa0\u17b4\u17b5",
 }
-_CONFUSABLE: Final = {ord(char): letter for letter, chars in _LOOKS_LIKE.items() for char in chars}
-# Cherokee folds to upper case, and squared and circled letters do not decompose.
-_CONFUSABLE.update({ord(upper): letter for upper, letter in zip("ᏟᎪᎬᏀᎥᎷᏢᏒᏚᎢᎳ", "caegimprstw", strict=True)})
-for _block in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6):
-    _CONFUSABLE.update({_block + offset: chr(ord("a") + offset) for offset in range(26)})
-# Letters to Unicode, blanks to the eye.
-_FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0\u17b4\u17b5")
+_STROKED: Final = re.compile(
+    r"LATIN (?:SMALL LETTER |LETTER |CAPITAL LETTER )(?:SMALL CAPITAL )?([A-Z])(?: WITH [A-Z ]+)?"
+)
+_LATIN: Final = ((0x80, 0x250), (0x250, 0x2B0), (0x1D00, 0x1DC0), (0x2C60, 0x2C80), (0xA720, 0xA800), (0xAB30, 0xAB70))
+
+
+def _look_alikes() -> dict[int, str]:
+    """What each look-alike is taken for: strokes and hooks do not decompose, nor do small capitals."""
+    table: dict[int, str] = {}
+    for first, end in _LATIN:
+        for code in range(first, end):
+            named = _STROKED.fullmatch(unicodedata.name(chr(code), ""))
+            if named:
+                table[code] = named[1].lower()
+    # Squared and circled letters do not decompose, and Cherokee folds to upper case.
+    for block in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6):
+        table.update({block + offset: chr(ord("a") + offset) for offset in range(26)})
+    table.update({ord(char): letter for letter, chars in _LOOKS_LIKE.items() for char in chars})
+    table.update({ord(upper): letter for upper, letter in zip("ᏟᎪᎬᏀᎥᎷᏢᏒᏚᎢᎳ", "caegimprstw", strict=True)})
+    return table
+
+
+_CONFUSABLE: Final = _look_alikes()
+
+
+def _fold(run: str) -> str:
+    """A run of non-ASCII text as what it looks like: only letters, digits and what matters here stay."""
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", run).casefold()).translate(_CONFUSABLE)
+    return "".join([_digit(char) for char in folded if char.isalnum() or char in _KEPT])
+
+
+_KEPT: Final = frozenset(":=<>[]()!-\"'\\\n" + _OVERRIDE + _POP)
+
+
+def _digit(char: str) -> str:
+    return char if char.isascii() else str(unicodedata.decimal(char, char))
+
+
+# A text has few different short runs, many times each. Long ones are not kept: a container chooses them.
+_fold_short: Final = lru_cache(maxsize=4096)(_fold)
 
 
 def _fold_run(found: re.Match[str]) -> str:
@@ -212,167 +232,235 @@ def _fold_run(found: re.Match[str]) -> str:
     return _fold_short(run) if len(run) <= _SHORT_RUN else _fold(run)
 
 
-def _fold(run: str) -> str:
-    """A run of non-ASCII text as what it looks like: only letters, digits, ``:`` and ``=`` stay."""
-    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", run).casefold()).translate(_CONFUSABLE)
-    return "".join(char for char in folded if char in ":=" or (char.isalnum() and char not in _FILLERS))
-
-
-# A text has few different short runs, many times each. Long ones are not kept: a container chooses them.
-_fold_short: Final = lru_cache(maxsize=4096)(_fold)
-
-
-def _plain(text: str) -> str:
-    """``text`` with entities resolved and letters folded, to a fixpoint that is bounded."""
+def _shown(text: str) -> str:
+    """``text`` with entities resolved (to a fixpoint that is bounded) and letters folded, in lower case."""
     for _ in range(_ENTITY_PASSES):
-        before = text
-        if "&" in text:
-            text = html.unescape(text)
+        if "&" not in text:
+            break
+        before, text = text, html.unescape(text)
         if text == before:
             break
-    return text if text.isascii() else _NOT_ASCII.sub(_fold_run, text)
-
-
-def _skeleton(line: str) -> str:
-    """The first characters of a line's skeleton."""
-    return _ASCII_MARKS.sub("", _plain(line).lower()).replace("0", "o")[:_SKELETON_MAX]
-
-
-def _lead_off(line: str) -> str:
-    """``line`` without the list number, footnote mark or task box that it may begin with."""
-    box = _TASK.match(line)
-    rest = line[box.end() :] if box else line
-    lead = _LEAD.match(rest)
-    return rest[lead.end() :] if lead else rest
-
-
-def may_hold_header(body: str) -> bool:
-    """Whether ``body`` must be looked at line by line. Quick, and never False where ``strip`` would remove something."""
-    text = html.unescape(body) if "&" in body else body
-    if _RIGHT_TO_LEFT in text:
-        return True
-    if _KEY_ANYWHERE.search(_plain(body)):
-        return True
-    return "<" in body and _KEY_ANYWHERE.search(_plain(_HIDDEN.sub("", body))) is not None
+    if not text.isascii():
+        text = _NOT_ASCII.sub(_fold_run, text)
+    # No name of a field and no key holds these pairs, or a box.
+    return text.lower().replace("rn", "m").replace("vv", "w").replace("[x]", "[]")
 
 
 def _shows(char: str) -> bool:
-    return not (
-        char.isspace() or char in _FILLERS or char == "\u2800" or unicodedata.category(char) in {"Cf", "Cc", "Mn"}
+    return not (char.isspace() or char in _BLANKS or unicodedata.category(char) in {"Cf", "Cc", "Mn"})
+
+
+_BLANKS: Final = frozenset(_LOOKS_LIKE[" "] + "\u2800")
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+_KEY_WORDS: Final = "compass:owner"
+_HEADS: Final = tuple(f"{_KEY_WORDS}{name}=" for name in ("agent", "owner", "session", "ref"))
+_MARKS: Final = r"[\x00-/;<>-@\[-`{-\x7f]*"
+_LETTERS: Final = [char.replace("o", "[o0]") for char in _KEY_WORDS]
+_KEY: Final = re.compile((_MARKS + "+").join(_LETTERS))
+
+
+def _broken_key() -> str:
+    """The beginning of the key, then what may begin something hidden."""
+    pattern = ""
+    for letter in reversed(_LETTERS[1:]):
+        pattern = f"(?:{_MARKS}{letter}{pattern})?"
+    return rf"c(?<![a-z]c){pattern}{_MARKS}[<\[\]\\]"  # a literal first is what makes the search quick
+
+
+_BROKEN_KEY: Final = re.compile(_broken_key())
+# Turned round, or not shown although no tag: see _OTHERWISE.
+_ODD: Final = (_OVERRIDE, "<bdo", "<rp")
+
+# Where a renderer begins a new line within a line.
+_BLOCK_TAG: Final = re.compile(
+    r"<(?=/?(?:address|article|aside|blockquote|br|center|d[dlt]|details|div|fig\w*|footer|form|h[1-6r]|header|li|main"
+    r"|nav|[ou]l|p|pre|section|summary|table|tr)\b)"
+)
+_OTHERWISE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
+    # Turned round.
+    (re.compile(rf"(?:{_OVERRIDE}|<bdo\b[^<>]*+>)(.*?)(?:{_POP}|</bdo|\Z)", re.DOTALL), lambda found: found[1][::-1]),
+    # An image that does not load shows its text.
+    (re.compile(r"<img\b[^<>]*?\balt\s*=\s*[\"']?"), lambda _found: ""),
+    # Shown only where ruby is unknown.
+    (re.compile(r"<rp\b[^<>]*+>[^<]*+(?:</rp\b[^<>]*+>)?"), lambda _found: ""),
+    # Commands of mathematics.
+    (re.compile(r"\\[a-z]+"), lambda found: ":" if found[0] == "\\colon" else ""),
+)
+"""Other readings of a line, each as what is found and what is shown in its place."""
+
+_POINT: Final = re.compile(
+    r"""[0-9a-z:=\x80-\U0010ffff]+|<!--|--!?>|<(?=[a-z/!?])|>|["']|\]\(|\]\[|\[\^|[])\n\r\v\f\x1c-\x1e]"""
+)
+
+
+class _Reading(NamedTuple):
+    """Where every reading of a text has got to: a nondeterministic automaton, its sets of states as bits.
+
+    A bit is a place in one of the heads, laid end to end: so many of its characters were seen. Marks leave a place as
+    it is, and so do ends of lines; a letter that does not lead on ends it. What may be hidden can be skipped: the
+    places where it begins wait in a set of their own for its end, and are kept besides, since it may be shown.
+
+    Attributes:
+        seen: places reached by what was shown.
+        comment: waiting for the end of a comment.
+        tag: waiting for ``>``, whatever comes before.
+        attributes: the same, minding quotes.
+        double, single: waiting for the end of a quote in a tag.
+        target: waiting for the end of a link's target.
+        label: waiting for the end of a link's or footnote's label.
+    """
+
+    seen: int = 0
+    comment: int = 0
+    tag: int = 0
+    attributes: int = 0
+    double: int = 0
+    single: int = 0
+    target: int = 0
+    label: int = 0
+
+
+def _automaton() -> tuple[int, int, dict[str, int]]:
+    """First and last places, and for each character the places that it leads on from."""
+    start = accept = place = 0
+    leads: dict[str, int] = {}
+    for head in _HEADS:
+        start |= 1 << place
+        for char in head:
+            leads[char] = leads.get(char, 0) | 1 << place
+            place += 1
+        accept |= 1 << place
+        place += 1
+    leads |= {"0": leads["o"], "1": leads["i"], "l": leads["i"]}
+    return start, accept, leads
+
+
+_START, _ACCEPT, _LEADS = _automaton()
+# A list number and the colon of a footnote may stand before a header.
+_LEAD: Final = frozenset("0123456789:=")
+
+
+def _read_word(seen: int, word: str) -> int:
+    for char in word:
+        if not seen:
+            break
+        stays = seen & _START if char in _LEAD else 0
+        seen = (seen & _LEADS.get(char, 0)) << 1 | stays
+        if seen & _ACCEPT:
+            break
+    return seen
+
+
+def _read_line(reading: _Reading, line: str) -> _Reading | None:
+    """Read one line, as shown; None if a header ends in it."""
+    seen, comment, tag, attributes, double, single, target, label = reading
+    seen |= _START
+    word = ""
+    for found in _POINT.finditer(line):
+        before, word = word, ""
+        match found[0]:
+            case "<" | "<!--" as opened:
+                tag |= seen
+                attributes |= seen
+                comment |= seen if opened == "<!--" else 0
+            case ">":
+                seen |= tag | attributes
+                tag = attributes = 0
+            case "-->" | "--!>":
+                seen |= tag | attributes | comment
+                tag = attributes = comment = 0
+            case '"':
+                attributes, double = _quote(attributes, double, opens=before.endswith("="))
+            case "'":
+                attributes, single = _quote(attributes, single, opens=before.endswith("="))
+            case "](":
+                seen |= label
+                target |= seen
+                label = 0
+            case "[^" | "][":
+                label |= seen
+            case "]":
+                seen |= label
+                label = 0
+            case ")":
+                seen |= target
+            case word if word[0] > " ":
+                seen = _read_word(seen, word)
+                if seen & _ACCEPT:
+                    return None
+            case _:  # the end of a line
+                seen |= _START
+    if not line or line.isspace():  # nothing but a comment goes on over a blank line
+        return _Reading(seen, comment)
+    return _Reading(seen, comment, tag, attributes, double, single, target, label)
+
+
+def _quote(outside: int, inside: int, *, opens: bool) -> tuple[int, int]:
+    """Both sets after a quote: what was inside is outside, and if one opens, the reverse."""
+    return (inside, outside) if opens else (outside | inside, 0)
+
+
+def _reads_otherwise(line: str) -> bool:
+    """Whether one line by itself reads as a header in another way than from left to right as it stands."""
+    return any(
+        other != line and _read_line(_Reading(), other) is None
+        for other in (pattern.sub(shown, line) for pattern, shown in _OTHERWISE)
     )
 
 
 # --- stripping ------------------------------------------------------------------------------------------------------
 
-
-class _Piece(NamedTuple):
-    """A line in one view: its skeleton as the first line of a header, and as a later one."""
-
-    line: int
-    as_first: str
-    as_later: str
+_EXACTLY: Final = 4096
+"""A header that is spread over more lines takes up to as many again before it along."""
 
 
-class _View:
-    """The kept lines of one view that have anything in them, as pieces of headers that span lines."""
-
-    def __init__(self) -> None:
-        self._pieces: list[_Piece] = []
-
-    def drop_from(self, line: int) -> None:
-        while self._pieces and self._pieces[-1].line >= line:
-            self._pieces.pop()
-
-    def add(self, line: int, text: str) -> int:
-        """Add a line; the number of the line where a header that ends with it begins, or -1."""
-        lead = _LEAD.match(text)
-        end = lead.end() if lead else 0
-        if end == len(text):
-            return -1  # nothing but marks: neither part of a header nor between its parts
-        waiting = bool(self._pieces) and self._pieces[-1].as_later != _OTHER
-        if not waiting and text[end].isascii() and text[end] not in "&cCxX":
-            self._block(line)  # cannot begin a header, and nothing waits for its continuation
-            return -1
-        later = _skeleton(text)
-        if not later:
-            return -1
-        first = later if later[0] == "c" else _skeleton(_lead_off(text))
-        if _HEAD.match(first):
-            self._pieces.append(_Piece(line, first, later))
-            return line
-        alive = _begins_head(first)
-        joined = later
-        for earlier in reversed(self._pieces[-_WINDOW:]):
-            whole = earlier.as_first + joined
-            if _HEAD.match(whole):
-                self._pieces.append(_Piece(line, first, later))
-                return earlier.line
-            alive = alive or _begins_head(whole)
-            joined = earlier.as_later + joined
-            if len(joined) > _HEAD_MAX or earlier.as_later == _OTHER:
-                break
-        if alive:
-            self._pieces.append(_Piece(line, first, later))
-        else:
-            self._block(line)
-        return -1
-
-    def _block(self, line: int) -> None:
-        if not self._pieces or self._pieces[-1].as_later != _OTHER:
-            self._pieces.append(_Piece(line, _OTHER, _OTHER))
-
-
-class _Kept:
-    """The lines that stay so far."""
-
-    def __init__(self, *, views: int) -> None:
-        self.raw: list[str] = []
-        self._starts: list[int] = []
-        self._views = [_View() for _ in range(views)]
-
-    def add(self, start: int, raw: str, *shown: str) -> int:
-        """Add a line, as each view shows it; the number of the line where a header that ends with it begins, or -1."""
-        line = len(self.raw)
-        self.raw.append(raw)
-        self._starts.append(start)
-        found = [view.add(line, text) for view, text in zip(self._views, shown, strict=True)]
-        begins = [begin for begin in found if begin >= 0]
-        if _reads_backwards(raw):
-            begins.append(line)
-        return min(begins, default=-1)
-
-    def drop_from(self, line: int) -> int:
-        """Remove the lines from number ``line`` on; returns where the first of them began."""
-        start = self._starts[line]
-        del self.raw[line:], self._starts[line:]
-        for view in self._views:
-            view.drop_from(line)
-        return start
-
-
-def _strip_once(text: str) -> tuple[str, int]:
-    """One pass. Also tells where the first removed line began."""
-    lines = _split(text)
-    views = [lines, _split(_HIDDEN.sub(_only_line_ends, text))] if "<" in text else [lines]
-    kept = _Kept(views=len(views))
-    first = len(text)
-    start = 0
+def _strip_lines(text: str) -> str:
+    kept: list[str] = []
+    shown: list[str] = []
+    readings: list[_Reading] = []  # before each line
+    reading = _Reading()
     separator_due = False
-    for raw, *shown in zip(lines, *views, strict=True):
-        at, start = start, start + len(raw)
+    for raw in _split(text):
         if separator_due and not raw.strip():
             separator_due = False
             continue
-        begin = kept.add(at, raw, *shown)
         separator_due = False
-        if begin >= 0:
-            first = min(first, kept.drop_from(begin))
-            separator_due = not kept.raw
-    return "".join(kept.raw), first
+        line = _BLOCK_TAG.sub("\n<", _shown(raw))
+        kept.append(raw)
+        shown.append(line)
+        readings.append(reading)
+        after = _read_line(reading, line)
+        if after is not None and not _reads_otherwise(line):
+            reading = after
+            continue
+        begin = _begin(shown) if after is None else len(shown) - 1
+        reading = readings[begin]
+        del kept[begin:], shown[begin:], readings[begin:]
+        separator_due = not kept
+    return "".join(kept)
 
 
-def _begins_head(piece: str) -> bool:
-    return piece != "" and any(head.startswith(piece) for head in _HEADS)
+def _begin(shown: list[str]) -> int:
+    """The last line from which on ``shown``, which ends with the end of a header, reads as one."""
+    end = len(shown)
+    reach = 1
+    while reach < end and not _reads_from(shown, end - reach):
+        reach *= 2
+    least = max(0, end - reach)
+    if reach > _EXACTLY:
+        return least
+    return bisect_left(range(least, end), 1, key=lambda begin: 0 if _reads_from(shown, begin) else 1) + least - 1
+
+
+def _reads_from(shown: list[str], begin: int) -> bool:
+    reading: _Reading | None = _Reading()
+    for number in range(begin, len(shown)):
+        if reading is None:
+            break
+        reading = _read_line(reading, shown[number])
+    return reading is None
 
 
 def _split(text: str) -> list[str]:
@@ -384,13 +472,3 @@ def _split(text: str) -> list[str]:
         at = end.end()
     lines.append(text[at:])
     return lines
-
-
-def _only_line_ends(hidden: re.Match[str]) -> str:
-    return "".join(_LINE_END.findall(hidden[0]))
-
-
-def _reads_backwards(raw: str) -> bool:
-    """Whether an override turns the line round on the screen into a header."""
-    text = html.unescape(raw) if "&" in raw else raw
-    return _RIGHT_TO_LEFT in text and _HEAD.match(_skeleton(text[::-1])) is not None

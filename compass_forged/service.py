@@ -15,10 +15,11 @@ import trio
 
 from compass_forged import owner, policy
 from compass_forged.errors import (
+    BadAnswer,
+    BadRepo,
     CallError,
     Fault,
     ForgeError,
-    StoreConflict,
     StoreError,
     StoreUnavailable,
 )
@@ -109,6 +110,13 @@ class _Call:
         key = self.repo if repo is None else self.provider.canonical_repo(repo)
         return Coordinate(self.entry.provider, self.entry.host, key, kind, number)
 
+    def written_at(self, issue: Issue) -> Coordinate:
+        """Where a new issue stands. Never fails: the issue exists, and an error would invite a second one."""
+        try:
+            return self.coordinate("issue", issue.number, issue.repo)
+        except BadRepo:  # the forge's own word fails its grammar: the name that was asked for stands
+            return self.coordinate("issue", issue.number)
+
 
 class ForgeService:
     """Implements ``ForgeCaller`` over a store and a registry of providers."""
@@ -136,11 +144,18 @@ class ForgeService:
         try:
             return await self._run(caller, call, context)
         except CallError as error:
+            error.outcome = policy.outcome_if(write, error.outcome)
             return error_result(error)
         except (ForgeError, StoreError) as error:
             failed = to_call_error(error, write=write)
             if failed.code == "internal":
-                _log.error("call failed", arm=arm_name(call.arm), coordinate=context.coordinate, error=str(error))
+                _log.error(
+                    "call failed",
+                    arm=arm_name(call.arm),
+                    coordinate=context.coordinate,
+                    status=error.status if isinstance(error, BadAnswer) else 0,
+                    error=f"{type(error).__name__}: {error}",
+                )
             return error_result(failed)
         except Fault:
             raise
@@ -251,7 +266,7 @@ class ForgeService:
         body = _stamp(arm.body, bound, ref=ref)  # 6. stamp
         issue = await bound.provider.create_issue(msgspec.structs.replace(arm, body=body), bound.context)  # 7. provider
         artifact = AuthoredArtifact(
-            coordinate=bound.coordinate("issue", issue.number, issue.repo),
+            coordinate=bound.written_at(issue),
             repo=issue.repo,
             account=bound.account,
             session_id=bound.session_id,
@@ -273,14 +288,14 @@ class ForgeService:
 
         The artifact exists: nothing here may invite a repeat of the create.
         """
-        problem: Exception = StoreUnavailable("not tried")
+        problem: Exception = StoreUnavailable("the store did not answer in time")
         with trio.move_on_after(self._limits.record_seconds, shield=True):
             for pause in chain(_RECORD_RETRY_SECONDS, repeat(_RECORD_RETRY_SECONDS[-1])):
                 try:
                     await self._store.record_authored_artifact(artifact)
                 except StoreUnavailable as error:
                     problem = error
-                except StoreConflict as error:
+                except Exception as error:  # noqa: BLE001 -- a conflict, a refused value, a bug: no retry mends it
                     problem = error
                     break
                 else:
@@ -292,6 +307,7 @@ class ForgeService:
             coordinate=coordinate_text(artifact.coordinate),
             agent=artifact.account.agent,
             error=f"{type(problem).__name__}: {problem}",
+            exc_info=None if isinstance(problem, StoreError) else problem,
         )
         return False
 

@@ -170,7 +170,3 @@ JOIN user_accounts AS owner ON owner.id = artifact.owner_user_id;
 -- name: store_secret
 -- A key that all daemons of this store share.
 SELECT value FROM store_secrets WHERE name = $1;
-
--- name: ref_secret
--- The key of the ref in stamped creates.
-SELECT secret FROM forge_ref_secret;

@@ -181,16 +181,3 @@ CREATE TABLE store_secrets (
   CONSTRAINT store_secrets_value_size CHECK (octet_length(value) = 32)
 );
 COMMENT ON TABLE store_secrets IS 'Keys that all daemons of this store share; made once, by the migration that brings them.';
-
-CREATE TABLE forge_ref_secret (
-  is_only boolean NOT NULL DEFAULT true,
-  secret bytea NOT NULL,
-  CONSTRAINT forge_ref_secret_pkey PRIMARY KEY (is_only),
-  CONSTRAINT forge_ref_secret_one_row CHECK (is_only),
-  CONSTRAINT forge_ref_secret_size CHECK (octet_length(secret) = 32)
-);
-COMMENT ON TABLE forge_ref_secret IS 'One row: the key of the ref in stamped creates. Whoever reads it can forge a ref.';
-
--- Three UUIDs hold 366 bits of the server's strong randomness; SHA-256 makes 32 bytes of them without an extension.
-INSERT INTO forge_ref_secret (secret)
-SELECT sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));

@@ -11,6 +11,7 @@ import msgspec
 
 from compass_forged.agent import AgentError, ForgeCall, ForgeSelector, SyncForgeClient
 from compass_forged.cli import common
+from compass_forged.terminal import one_line, printable
 from compass_forged.wire import schema
 from compass_forged.wire.schema import ARM_NAMES, ARMS, Arm, Issue
 
@@ -117,7 +118,7 @@ def _error_line(error: AgentError) -> str:
     notes = [f"outcome {error.outcome}"] if error.outcome else []
     if error.retry_after_ms:
         notes.append(f"retry after {error.retry_after_ms} ms")
-    return common.one_line(f"{error}" + (f" ({', '.join(notes)})" if notes else ""), 700)
+    return one_line(f"{error}" + (f" ({', '.join(notes)})" if notes else ""), 700)
 
 
 def _show_error(error: AgentError, *, as_json: bool) -> None:
@@ -139,41 +140,41 @@ def _show(result: schema.ResultArm) -> None:  # noqa: C901 -- one case per resul
         case schema.PullRequestResult():
             _show_issue(result.pull_request)
         case schema.IssueCommentResult() | schema.PullRequestCommentResult():
-            click.echo(f"commented: {common.one_line(result.comment.url)}")
+            click.echo(f"commented: {one_line(result.comment.url)}")
         case schema.ReviewResult():
-            click.echo(f"{common.one_line(result.review.verdict)}: {common.one_line(result.review.url)}")
+            click.echo(f"{one_line(result.review.verdict)}: {one_line(result.review.url)}")
         case schema.IssuesResult():
             for item in result.items:
                 labels = f"  [{', '.join(item.labels)}]" if item.labels else ""
-                click.echo(f"#{item.number}  {item.state}  {common.one_line(item.title)}{common.one_line(labels)}")
+                click.echo(f"#{item.number}  {item.state}  {one_line(item.title)}{one_line(labels)}")
             if result.next_cursor:
-                click.echo(f"more: cursor={common.one_line(result.next_cursor, 2048)}")
+                click.echo(f"more: cursor={one_line(result.next_cursor, 2048)}")
         case schema.SubscribedResult():
-            click.echo(f"subscribed: {common.one_line(result.subscription_id)}")
+            click.echo(f"subscribed: {one_line(result.subscription_id)}")
         case schema.UnsubscribedResult():
             click.echo("unsubscribed")
         case schema.ErrorResult():
-            raise common.Exit(common.one_line(f"{result.code}: {result.message}"), common.EXIT_FAILED)
+            raise common.Exit(one_line(f"{result.code}: {result.message}"), common.EXIT_FAILED)
 
 
 def _show_issue(issue: Issue) -> None:
     if issue.replayed:
         note = " (the key was used for another request)" if issue.replay_mismatch else ""
-        click.echo(f"{issue.repo}#{issue.number} was created by an earlier attempt{note}: {common.one_line(issue.url)}")
+        click.echo(f"{issue.repo}#{issue.number} was created by an earlier attempt{note}: {one_line(issue.url)}")
         return
-    click.echo(f"{common.one_line(issue.repo)}#{issue.number}  {issue.state}  {common.one_line(issue.title)}")
-    click.echo(common.one_line(issue.url))
+    click.echo(f"{one_line(issue.repo)}#{issue.number}  {issue.state}  {one_line(issue.title)}")
+    click.echo(one_line(issue.url))
     author = issue.author.login if issue.author else "nobody"
-    click.echo(f"author {common.one_line(author)}; labels {common.one_line(', '.join(issue.labels)) or 'none'}")
+    click.echo(f"author {one_line(author)}; labels {one_line(', '.join(issue.labels)) or 'none'}")
     if said := issue.attribution:
         sure = "verified" if said.verified else "a claim in the text"
-        click.echo(common.one_line(f"written by agent {said.agent} of {said.owner} in session {said.session} ({sure})"))
+        click.echo(one_line(f"written by agent {said.agent} of {said.owner} in session {said.session} ({sure})"))
     for warning in issue.warnings:
-        click.echo(f"warning: {common.one_line(warning)}")
+        click.echo(f"warning: {one_line(warning)}")
     if issue.body:
-        click.echo("\n" + common.printable(issue.body))
+        click.echo("\n" + printable(issue.body))
     for comment in issue.comments:
-        click.echo(f"\n--- {common.one_line(comment.author.login)}, {comment.created_at}")
-        click.echo(common.printable(comment.body))
+        click.echo(f"\n--- {one_line(comment.author.login)}, {comment.created_at}")
+        click.echo(printable(comment.body))
     if issue.comments_total > len(issue.comments):
         click.echo(f"\n({issue.comments_total - len(issue.comments)} older comments are not shown)")

@@ -1,8 +1,7 @@
-"""What the commands share: exit codes, where the daemon is, and how text from outside is shown on a terminal."""
+"""What the commands share: exit codes, options, and where the daemon is."""
 
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
@@ -16,11 +15,6 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 69
 EXIT_INTERNAL: Final = 70
-
-# What drives a terminal or hides: C0 but tab and newline, DEL, C1, bidi controls, zero-width and tag characters.
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
-)
 
 config_option = click.option(
     "--config",
@@ -46,24 +40,13 @@ class Exit(click.ClickException):
         click.echo(f"compass-forged: {self.message}", err=True)
 
 
-def printable(text: str) -> str:
-    """``text`` without what could drive or fool a terminal: forges and containers write it, nobody vouches for it."""
-    return _UNSAFE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def one_line(text: str, limit: int = 200) -> str:
-    """``printable`` text on one line, cut to ``limit`` characters."""
-    flat = " ".join(printable(text).split())
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
-
-
 def configuration(path: Path | None) -> Config:
     """The checked configuration, found as the options say."""
     return load_config(find_config(path))
 
 
 @contextmanager
-def control(config_path: Path | None, run_dir: Path | None) -> Iterator[ControlClient]:
+def control(config_path: Path | None, run_dir: Path | None) -> Generator[ControlClient, None, None]:
     """A client of the daemon that ``--run-dir`` or the configuration names."""
     where = run_dir if run_dir is not None else Path(configuration(config_path).run_dir)
     with ControlClient(where / "control.sock") as client:

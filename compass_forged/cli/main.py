@@ -17,6 +17,7 @@ from compass_forged.cli.operate import container, session, status
 from compass_forged.control.client import ControlRefused, DaemonUnreachable
 from compass_forged.errors import ConfigError, ForgedError
 from compass_forged.supervise import RestartsExhausted
+from compass_forged.terminal import one_line
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -118,7 +119,7 @@ def run(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.code if isinstance(error, common.Exit) else error.exit_code
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         click.echo("compass-forged: interrupted", err=True)
         return common.EXIT_FAILED
     except BrokenPipeError:
@@ -135,7 +136,7 @@ def _report(error: Exception) -> int:
     if known is None:
         click.echo(f"compass-forged: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
         return common.EXIT_INTERNAL
-    click.echo(f"compass-forged: {common.one_line(str(known), 600)}", err=True)
+    click.echo(f"compass-forged: {one_line(str(known), 600)}", err=True)
     match known:
         case ConfigError():
             return common.EXIT_USAGE
@@ -153,7 +154,7 @@ def _first_known(error: BaseException) -> ForgedError | None:
     """The error that this package raised on purpose, alone or in a group; None if there is any other."""
     if isinstance(error, ForgedError):
         return error
-    if isinstance(error, BaseExceptionGroup):
+    if isinstance(error, ExceptionGroup):
         found = [_first_known(inner) for inner in error.exceptions]
         return found[0] if all(found) else None
     return None

@@ -8,6 +8,7 @@ import msgspec
 
 from compass_forged.cli import common
 from compass_forged.control.schema import ContainerState
+from compass_forged.terminal import one_line
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value.")
 
@@ -188,7 +189,7 @@ def _bound(state: ContainerState) -> str:
 
 def _table(heads: list[str], rows: list[list[str]]) -> None:
     """Plain columns: for eyes and for ``awk`` alike."""
-    cells = [heads, *[[common.one_line(cell) for cell in row] for row in rows]]
+    cells = [heads, *[[one_line(cell) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(heads))]
     for row in cells:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

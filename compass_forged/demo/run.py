@@ -12,7 +12,7 @@ import signal
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,6 @@ from typing import Final
 import trio
 
 from compass_forged.agent import ForgeBroker, connect
-from compass_forged.cli import common
 from compass_forged.config import BudgetConfig, Config, ForgeConfig, TokenPlace
 from compass_forged.control.client import ControlClient
 from compass_forged.daemon import Daemon, serve
@@ -45,15 +44,11 @@ def run_demo(*, keep: bool) -> None:
         try:
             trio.run(_demo, stage, place, keep)
         except* SceneFailed as group:
-            failed = group.exceptions[0]
-            common.fail(f"demo: this does not hold: {failed}; {_last_words(place)}")
-        except* KeyboardInterrupt:
-            stage.say("\nInterrupted; everything is stopped and removed.")
-            sys.exit(common.EXIT_FAILED)
+            raise SceneFailed(f"demo: this does not hold: {group.exceptions[0]}; {_last_words(place)}") from group
 
 
 @contextmanager
-def demo_directory() -> Iterator[Path]:
+def demo_directory() -> Generator[Path, None, None]:
     """The demo's directory, ours alone; removed at the end.
 
     Raises:

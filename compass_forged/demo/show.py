@@ -1,6 +1,6 @@
 """How the demo looks: scenes with a heading, what was asked, what stands on the forge, and what that shows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console, Group
@@ -9,14 +9,15 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from compass_forged.cli.common import one_line, printable
+from compass_forged.errors import ForgedError
 from compass_forged.ports import AuthoredArtifact
+from compass_forged.terminal import one_line, printable
 
 _SHOWN_LINES = 7
 _WIDTH_MAX = 118
 
 
-class SceneFailed(Exception):
+class SceneFailed(ForgedError):
     """What the demo claims is not what happened."""
 
 
@@ -29,7 +30,7 @@ class Stage:
         self._scene = 0
 
     @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
+    def waiting(self, what: str) -> Generator[None, None, None]:
         """Show that something takes its time, and afterwards that it is done."""
         with self.console.status(what):
             yield

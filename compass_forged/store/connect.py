@@ -44,7 +44,10 @@ class ConnectParams:
             ConfigError: the operator's to mend; the message holds nothing of the string.
         """
         uri = dsn.strip() if "://" in dsn else _from_pairs(dsn)
-        parts = urlsplit(uri)
+        try:
+            parts = urlsplit(uri)
+        except ValueError:
+            raise ConfigError(_UNREADABLE) from None
         userinfo, _, hosts = parts.netloc.rpartition("@")
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         # A password that was not percent-encoded tears the string elsewhere than meant; what is then taken for the

@@ -157,6 +157,7 @@ class _Server:
                 self._forget()
                 await trio.sleep(_POLL_SECONDS)  # it starts or stops
             return False
+        self._forget()  # not ours to stop: somebody should look at it
         raise StartError(f"a Postgres runs in {self._layout.data} and does not answer: see {self._layout.log}")
 
     def _hold(self, pid: int) -> bool:

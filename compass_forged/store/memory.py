@@ -4,7 +4,6 @@ It is what tests run against, and what a throw-away daemon may use. The contract
 """
 
 import secrets
-import secrets
 import string
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -51,7 +50,6 @@ class MemoryStore:
         self._sessions: dict[str, _SessionRow] = {}
         self._artifacts: dict[Coordinate, AuthoredArtifact] = {}
         self._memos: dict[tuple[int, str], Coordinate] = {}
-        self._ref_secret = secrets.token_bytes(32)
         self._ref_secret = secrets.token_bytes(32)
 
     async def _enter(self) -> None:
@@ -185,11 +183,6 @@ class MemoryStore:
 
     async def ref_secret(self) -> bytes:
         """The key of the ``ref`` in stamped creates; it lives as long as this store."""
-        await self._enter()
-        return self._ref_secret
-
-    async def ref_secret(self) -> bytes:
-        """The key of the ``ref`` in stamped creates; it ends with the process, as everything here."""
         await self._enter()
         return self._ref_secret
 

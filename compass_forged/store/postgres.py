@@ -138,21 +138,15 @@ class PostgresStore:
         return [_artifact(row) for row in await self._bridge.fetch(statement, *arguments)]
 
     async def ref_secret(self) -> bytes:
-        """The key of the ``ref`` in stamped creates."""
-        (row,) = await self._bridge.fetch(self._sql["store_secret"], "ref")
-        secret: bytes = row["value"]
-        return secret
-
-    async def ref_secret(self) -> bytes:
         """The key of the ``ref`` in stamped creates, as the migration made it.
 
         Raises:
             SchemaMismatch: somebody deleted it.
         """
-        rows = await self._bridge.fetch(self._sql["ref_secret"])
+        rows = await self._bridge.fetch(self._sql["store_secret"], "ref")
         if not rows:
-            raise SchemaMismatch("the store's ref secret is gone: restore the row of forge_ref_secret from a backup")
-        return bytes(rows[0]["secret"])
+            raise SchemaMismatch("the store's ref secret is gone: restore the row of store_secrets from a backup")
+        return bytes(rows[0]["value"])
 
     async def attribution_of(self, coordinates: Collection[Coordinate]) -> dict[Coordinate, IndexedAuthor]:
         """Who wrote these artifacts, for those that the index holds, in one query."""

@@ -13,10 +13,14 @@ def unwrapped() -> Generator[None, None, None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
+        error = _lone(group)
         if error is group:
             raise
         # The context would show the group again; the cause that the error came with stays.
         raise error from error.__cause__
+
+
+def _lone(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -806,6 +806,7 @@ def test_a_socket_that_wakes_for_nothing_is_waited_for_again(
     backend: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wakes = {"readable": 0, "writable": 0}
+    reads = threading.Event()
 
     def at_first_for_nothing(name: str) -> Callable[[socket.socket], Awaitable[None]]:
         wait: Callable[[socket.socket], Awaitable[None]] = getattr(anyio, f"wait_{name}")
@@ -815,6 +816,8 @@ def test_a_socket_that_wakes_for_nothing_is_waited_for_again(
             if wakes[name] <= 3:
                 await anyio.lowlevel.checkpoint()
             else:
+                if name == "writable":
+                    reads.set()  # the buffer was full each time before
                 await wait(sock)
 
         return spurious
@@ -826,6 +829,10 @@ def test_a_socket_that_wakes_for_nothing_is_waited_for_again(
         async with connect(path) as client:
             assert await client.forge(call_of("a", size=BIG)) == answer_to("a")
 
-    with scripted_daemon(path, Peer.serve):
+    def daemon(peer: Peer) -> None:
+        reads.wait()
+        peer.serve()
+
+    with scripted_daemon(path, daemon):
         run(backend, main)
     assert min(wakes.values()) > 3

@@ -150,7 +150,10 @@ async def test_a_refused_credential_fails_fast_until_another_token_is_there(
     source = Source()
     credential = Credential("author", source)
     assert await credential.token() == "token-one"
-    credential.refuse("token-one")
+    with structlog.testing.capture_logs() as logs:
+        credential.refuse("token-one")
+        credential.refuse("token-one")  # the next one of those that were in flight
+    assert len(logs) == 1
     assert credential.broken
     for _ in range(5):
         with pytest.raises(BadCredentials) as refused:

@@ -391,6 +391,11 @@ async def test_a_page_that_is_too_large_is_read_in_small_ones() -> None:
     provider, _ = new_github(whole, whole)
     with pytest.raises(BadAnswer):
         await provider.list_issues(LIST, new_context()[0])
+    by_place = github_issues.write_cursor(LIST, ListPosition((("per_page", "100"), ("after", "x"))))
+    provider, forge = new_github(whole)
+    with pytest.raises(BadAnswer):
+        await provider.list_issues(ListIssues(repo=REPO, cursor=by_place), new_context()[0])
+    assert len(forge.requests) == 1
 
 
 async def test_pages_that_are_named_by_a_place_are_followed_by_their_words_alone() -> None:
@@ -551,6 +556,13 @@ async def test_a_read_follows_into_no_repository_that_the_call_may_not_touch() -
     assert len(forge.requests) == 4
     provider, _ = new_github(MOVED, answer(200, [issue_json(3, "acme/New"), pull_json(2)]))
     assert len((await provider.list_issues(LIST, context)).items) == 1
+
+
+async def test_comments_behind_a_redirect_are_read_where_they_are() -> None:
+    provider, _ = new_github(
+        answer(200, issue_json(comments=1)), MOVED, answer(200, [comment_json(1, repo="acme/New")])
+    )
+    assert len((await provider.get_issue(GET, new_context()[0])).comments) == 1
 
 
 async def test_comments_that_keep_coming_are_read_within_bounds() -> None:

@@ -263,6 +263,20 @@ async def test_gzip_is_decoded(body: bytes, plain: bytes | None) -> None:
     assert (None if got.flaw else got.body) == plain
 
 
+async def test_gzip_that_comes_in_pieces_is_decoded() -> None:
+    body = gzip.compress(json.dumps(list(range(1000))).encode())
+
+    async def serve(stream: trio.SocketStream) -> None:
+        await receive_request(stream)
+        await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\nconnection: close\r\n\r\n" + body[:20])
+        await trio.sleep(0.01)
+        await stream.send_all(body[20:])
+        await stream.aclose()
+
+    async with server(serve) as transport:
+        assert json.loads((await exchange(transport)).body) == list(range(1000))
+
+
 async def test_a_plain_body_over_the_cap_is_too_large() -> None:
     transport, _ = in_process(answer(200, b"0" * (BODY_MAX_BYTES + 1)))
     assert (await exchange(transport)).too_large

@@ -28,6 +28,7 @@ PUBLIC, PRIVATE, LINEAR = entry(), entry(host="GHE.corp.example"), entry("linear
 def test_a_call_is_resolved_to_what_it_names(selector: ForgeSelector | None, found: Entry) -> None:
     registry = Registry([LINEAR, PRIVATE, PUBLIC], default=("github", "GitHub.com"))
     assert registry.resolve(selector) is found
+    assert registry.find(selector) is found
     assert registry.default is PUBLIC
     assert registry.default_host("GitHub") == "ghe.corp.example"
     assert registry.default_host("gitlab") == ""

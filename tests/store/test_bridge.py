@@ -1,9 +1,12 @@
 """The bridge under what happens to connections: storms of cancellation, killed backends, a server that is away."""
 
 import random
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
 import structlog
 import trio
@@ -17,8 +20,8 @@ from compass_forged.store.embedded import embedded_postgres
 from compass_forged.store.migrate import migrate
 from compass_forged.store.postgres import PostgresStore, open_postgres_store
 from compass_forged.store.statements import Statement
-from tests.support.postgres import fresh_database, psql
-from tests.support.stores import authored, bind, issue
+from tests.support.postgres import psql
+from tests.support.stores import EMPTY, authored, bind, issue, shared_database
 
 pytestmark = pytest.mark.postgres
 
@@ -29,7 +32,12 @@ PID = Statement("pid", "", "SELECT pg_backend_pid() AS pid")
 
 @pytest.fixture
 def dsn() -> str:
-    return fresh_database()
+    """A database without rows and without connections of ours."""
+    dsn = shared_database()
+    psql(dsn, EMPTY)
+    while backends(dsn):
+        time.sleep(0.01)
+    return dsn
 
 
 @pytest.fixture
@@ -93,10 +101,11 @@ async def test_the_end_of_the_block_does_not_wait_for_a_long_statement(
     monkeypatch.setattr(bridge_module, "_CLOSE_SECONDS", 0.2)
     slow = Timeouts(statement=60.0, answer=60.0)
     failures: list[BaseException] = []
+    bridges: list[Bridge] = []
 
-    async def call(bridge: Bridge) -> None:
+    async def call() -> None:
         try:
-            await bridge.fetch(SLEEP, 30.0)
+            await bridges[0].fetch(SLEEP, 30.0)
         except StoreUnavailable as error:
             failures.append(error)
 
@@ -104,8 +113,9 @@ async def test_the_end_of_the_block_does_not_wait_for_a_long_statement(
         trio.open_nursery() as nursery,
         open_bridge(ConnectParams.parse(dsn), connections=1, timeouts=slow) as bridge,
     ):
+        bridges.append(bridge)
         for _ in range(2):
-            nursery.start_soon(call, bridge)
+            nursery.start_soon(call)
         await trio.sleep(0.05)
     assert len(failures) == 2
 
@@ -278,12 +288,13 @@ async def test_too_many_waiting_calls_are_refused_at_once(bridge: Bridge, monkey
 
 async def test_a_full_crew_is_waited_for_no_longer_than_the_deadline(dsn: str) -> None:
     impatient = Timeouts(statement=2.0, answer=0.2)
-    async with open_bridge(ConnectParams.parse(dsn), connections=1, timeouts=impatient) as bridge:
-        with pytest.raises(StoreUnavailable, match=r"no answer within 0\.2 s"):
-            await bridge.fetch(SLEEP, 1.0)
-        await until(lambda: not bridge.available)  # the worker hangs up on the statement …
-        await until(lambda: bridge.available)  # … and connects anew
-        await all_answer(bridge)
+    with structlog.testing.capture_logs() as logs:
+        async with open_bridge(ConnectParams.parse(dsn), connections=1, timeouts=impatient) as bridge:
+            with pytest.raises(StoreUnavailable, match=r"no answer within 0\.2 s"):
+                await bridge.fetch(SLEEP, 1.0)
+            # The worker hangs up on the statement and connects anew.
+            await until(lambda: [entry["event"] for entry in logs][1:] == ["store_lost", "store_connected"])
+            await all_answer(bridge)
 
 
 # --- connections that are lost ---
@@ -312,7 +323,8 @@ async def test_backends_killed_while_idle_are_replaced_without_a_call(bridge: Br
 
 
 async def test_a_fault_inside_a_worker_costs_one_connection(bridge: Bridge, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(_connection: object) -> bool:
+    async def broken(connection: "asyncpg.Connection[Any]") -> bool:
+        await connection.reset()
         raise RuntimeError("a fault of ours")
 
     with monkeypatch.context() as patch, structlog.testing.capture_logs() as logs:
@@ -325,7 +337,8 @@ async def test_a_fault_inside_a_worker_costs_one_connection(bridge: Bridge, monk
 
 
 async def test_a_connection_that_cannot_be_reset_is_replaced(bridge: Bridge, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unmended(_connection: object) -> bool:
+    async def unmended(connection: "asyncpg.Connection[Any]") -> bool:
+        await connection.reset()
         return False
 
     before = {(await bridge.fetch(PID))[0]["pid"]}
@@ -338,6 +351,7 @@ async def test_a_connection_that_cannot_be_reset_is_replaced(bridge: Bridge, mon
 
 
 async def test_a_server_that_goes_away_is_ridden_out(tmp_path: Path) -> None:
+    places: list[ConnectParams] = []
     stores: list[PostgresStore] = []
     end = trio.Event()
 
@@ -348,8 +362,8 @@ async def test_a_server_that_goes_away_is_ridden_out(tmp_path: Path) -> None:
             return str(error)
         return "answered"
 
-    async def use(params: ConnectParams, task_status: trio.TaskStatus[None]) -> None:
-        async with open_postgres_store(params, connections=2) as store:
+    async def use(task_status: trio.TaskStatus[None]) -> None:
+        async with open_postgres_store(places[0], connections=2) as store:
             stores.append(store)
             task_status.started()
             await end.wait()
@@ -357,7 +371,8 @@ async def test_a_server_that_goes_away_is_ridden_out(tmp_path: Path) -> None:
     settings = {"fsync": "off"}
     async with trio.open_nursery() as nursery:
         async with embedded_postgres(tmp_path, settings=settings) as params:
-            await nursery.start(use, params)
+            places.append(params)
+            await nursery.start(use)
             account = (await bind(stores[0])).account
         await until(lambda: not stores[0].available)
         with trio.fail_after(0.5):  # at once, not after a deadline

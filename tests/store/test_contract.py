@@ -25,6 +25,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncGenerator[Store, None]:
 
 
 async def test_an_open_store_is_available(store: Store) -> None:
+    assert await store.load_host(HOST) == ([], [])
     assert store.available
 
 

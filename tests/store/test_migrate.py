@@ -208,9 +208,8 @@ VIOLATIONS = {
     "agent_forge_subscriptions_agent_fkey": poller("agent_forge_subscriptions", agent_account_id="0"),
     "agent_forge_subscriptions_provider_known": poller("agent_forge_subscriptions", forge_provider="0"),
     "agent_forge_subscriptions_kind_known": poller("agent_forge_subscriptions", kind="''"),
-    "forge_ref_secret_pkey": "INSERT INTO forge_ref_secret (secret) SELECT secret FROM forge_ref_secret",
-    "forge_ref_secret_one_row": "UPDATE forge_ref_secret SET is_only = false",
-    "forge_ref_secret_size": "UPDATE forge_ref_secret SET secret = ''",
+    "store_secrets_pkey": "INSERT INTO store_secrets (name, value) SELECT name, value FROM store_secrets",
+    "store_secrets_value_size": "UPDATE store_secrets SET value = ''",
     "agent_forge_subscriptions_number_positive": poller("agent_forge_subscriptions", number="0"),
 }
 # Keys whose violation takes two of the same row.
@@ -280,7 +279,7 @@ async def test_the_ref_secret_is_made_once_for_each_database() -> None:
             secrets.append(await store.ref_secret())
     assert [len(secret) for secret in secrets] == [32, 32, 32]
     assert secrets[0] == secrets[1] != secrets[2]
-    psql(first, "DELETE FROM forge_ref_secret")
+    psql(first, "DELETE FROM store_secrets")
     async with open_postgres_store(first, connections=1) as store:
         with pytest.raises(SchemaMismatch, match="restore"):
             await store.ref_secret()
@@ -329,7 +328,7 @@ async def test_a_role_with_the_documented_grants_runs_the_store_and_no_more() ->
         psql(dsn, f"DROP ROLE {role}")
 
 
-async def test_every_statement_fits_the_schema() -> None:
+def test_every_statement_fits_the_schema() -> None:
     dsn = fresh_database()
     names = [name for name in statements() if name != "create_migrations"]
     prepared = ";\n".join(f"PREPARE {name} AS {statements()[name].sql}" for name in names)

@@ -22,7 +22,7 @@ from tests.support.postgres import fresh_database
 HOST = "host-1"
 FINGERPRINT = bytes(range(32))
 CREATED = "2026-08-17T10:00:00Z"
-_EMPTY = """
+EMPTY = """
   DELETE FROM forge_authored_artifacts; DELETE FROM agent_sessions; DELETE FROM host_containers;
   DELETE FROM agent_accounts; DELETE FROM user_accounts
 """
@@ -34,19 +34,20 @@ async def open_store(kind: str) -> AsyncGenerator[Store, None]:
     if kind == "memory":
         yield MemoryStore()
     else:
-        async with open_postgres_store(_shared_database(), connections=2, apply_migrations=False) as store:
+        async with open_postgres_store(shared_database(), connections=2, apply_migrations=False) as store:
             await empty(store)
             yield store
 
 
 @cache
-def _shared_database() -> str:
+def shared_database() -> str:
+    """The DSN of a migrated database that tests of this run use one after the other."""
     return fresh_database()
 
 
 async def empty(store: PostgresStore) -> None:
     """Delete every row that a store method can write."""
-    await store._bridge.transaction(lambda executor: executor.run_script(_EMPTY))
+    await store._bridge.transaction(lambda executor: executor.run_script(EMPTY))
 
 
 def issue(number: int, *, repo: str = "acme/app", kind: ArtifactKind = "issue", provider: str = "github") -> Coordinate:

@@ -102,8 +102,8 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "number is a time": (pull(NOW), "call.pull_number: expected int, got ext", "c1"),
     "arm is an ext": (envelope(call=msgspec.msgpack.Ext(1, b"")), "call: expected object, got ext", "c1"),
     "arm with more": (
-        arm("create_issue", repo="o/r", title="t", lables=[]),
-        "call.lables: unknown field; did you mean 'labels'?",
+        arm("create_issue", repo="o/r", title="t", labelz=[]),
+        "call.labelz: unknown field; did you mean 'labels'?",
         "c1",
     ),
     "a label is no text": (

@@ -1,0 +1,570 @@
+import errno
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from compass_forged import listener as module
+from compass_forged.errors import StartError
+from compass_forged.listener import (
+    SOCKET_PATH_MAX_BYTES,
+    Peer,
+    RunDir,
+    UnixListener,
+    bind_container,
+    bind_control,
+    remove_container_dir,
+    serve_listener,
+)
+from tests.support.core import Logged, logged
+
+
+@pytest.fixture(autouse=True)
+def events() -> Iterator[Logged]:
+    with logged() as events:
+        yield events
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Iterator[RunDir]:
+    with RunDir.locked(tmp_path / "run") as found:
+        yield found
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A temporary directory whose name leaves room for sockets of exact lengths."""
+    with tempfile.TemporaryDirectory(prefix="f-", dir="/tmp") as path:  # noqa: S108 -- made with mkdtemp
+        yield Path(path)
+
+
+@contextmanager
+def umask(value: int) -> Iterator[None]:
+    before = os.umask(value)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextmanager
+def bound(run_dir: RunDir, name: str = "c1", *, group: int | None = None) -> Iterator[UnixListener]:
+    found = bind_container(run_dir, name, group=group)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def open_descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def refused(run_dir: RunDir, name: str = "c1", group: int | None = None) -> str:
+    """The one line with which a container's socket is refused; no descriptor is left open by it."""
+    before = len(open_descriptors())
+    with pytest.raises(StartError) as caught:
+        bind_container(run_dir, name, group=group)
+    assert len(open_descriptors()) == before
+    message = str(caught.value)
+    assert message.isprintable()
+    return message
+
+
+# --- the run directory ----------------------------------------------------------------------------------------------
+
+
+def test_the_run_directory_is_made_where_missing(tmp_path: Path) -> None:
+    with RunDir.locked(tmp_path / "a" / "b") as found:
+        assert found.path == tmp_path / "a" / "b"
+        assert (found.path / "containers").is_dir()
+        assert mode_of(found.path / "lock") == 0o600
+    with RunDir.locked(tmp_path / "a" / "b"):
+        pass  # and may be taken again
+
+
+async def test_a_second_daemon_is_refused_and_the_first_is_untouched(run_dir: RunDir) -> None:
+    with bound(run_dir) as first:
+        inode = first.path.lstat().st_ino
+        with pytest.raises(StartError, match=r"run_dir .*: another daemon owns it; stop that one"), RunDir.locked(
+            run_dir.path
+        ):
+            pass
+        assert first.path.lstat().st_ino == inode
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(first.path))
+
+
+def test_a_killed_daemons_lock_is_free(tmp_path: Path) -> None:
+    script = """
+        import os, signal, sys
+        from pathlib import Path
+        from compass_forged.listener import RunDir
+        with RunDir.locked(Path(sys.argv[1])):
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "run")], check=False)
+    assert ended.returncode == -9
+    with RunDir.locked(tmp_path / "run"):
+        pass
+
+
+def test_a_refused_run_directory_leaves_no_descriptor_open(run_dir: RunDir) -> None:
+    before = open_descriptors()
+    with pytest.raises(StartError), RunDir.locked(run_dir.path):
+        pass
+    assert open_descriptors() == before
+
+
+@pytest.mark.parametrize("below", ["", "/containers"])
+def test_a_run_directory_that_others_may_write_is_refused(tmp_path: Path, below: str) -> None:
+    bad = Path(f"{tmp_path}/run{below}")
+    bad.mkdir(parents=True)
+    bad.chmod(0o777)
+    with pytest.raises(StartError, match="not be writable by others; chown or chmod it"), RunDir.locked(
+        tmp_path / "run"
+    ):
+        pass
+
+
+@pytest.mark.parametrize("below", ["", "/containers"])
+def test_a_run_directory_that_is_a_link_is_refused(tmp_path: Path, below: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = Path(f"{tmp_path}/run{below}")
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(StartError, match="is no directory of its own"), RunDir.locked(tmp_path / "run"):
+        pass
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_run_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(StartError, match="must belong to uid"), RunDir.locked(tmp_path / "run"):
+        pass
+
+
+def test_a_file_in_place_of_the_run_directory_is_named_and_kept(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("precious")
+    with pytest.raises(StartError, match="run_dir"), RunDir.locked(tmp_path / "run"):
+        pass
+    with pytest.raises(StartError, match=r"Not a directory; create it, or set run_dir"), RunDir.locked(
+        tmp_path / "run" / "below"
+    ):
+        pass
+    assert (tmp_path / "run").read_text() == "precious"
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").symlink_to(tmp_path / "target")
+    with pytest.raises(StartError, match="no lock file"), RunDir.locked(tmp_path / "run"):
+        pass
+    assert not (tmp_path / "target").exists()
+
+
+# --- binding --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
+async def test_modes_are_the_same_under_any_umask(run_dir: RunDir, mask: int) -> None:
+    with umask(mask), bound(run_dir) as container:
+        assert os.umask(mask) == mask  # as it was
+        assert mode_of(container.path) == 0o660
+        assert mode_of(container.path.parent) == 0o750
+        control = bind_control(run_dir)
+        assert mode_of(control.path) == 0o600
+        control.close()
+
+
+async def test_an_older_directorys_mode_is_set_right(run_dir: RunDir) -> None:
+    run_dir.container_dir("c1").mkdir(mode=0o700)
+    with bound(run_dir) as container:
+        assert mode_of(container.path.parent) == 0o750
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to any group")
+async def test_a_group_owns_directory_and_socket(run_dir: RunDir) -> None:
+    with bound(run_dir, group=4242) as container:
+        assert (container.path.lstat().st_gid, container.path.parent.stat().st_gid) == (4242, 4242)
+        assert (mode_of(container.path), mode_of(container.path.parent)) == (0o660, 0o750)
+
+
+async def test_a_group_that_may_not_be_set_is_refused_and_leaves_no_socket(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_args: object, **_kwargs: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "fchown", denied)
+        assert refused(run_dir, group=4242).startswith("container c1: cannot set mode or group of ")
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "fchown", lambda *_: None)
+        patch.setattr(module.os, "chown", denied)
+        assert refused(run_dir, group=4242).endswith("Operation not permitted")
+    assert list(run_dir.container_dir("c1").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "-a", "_a", ".a", "a b", "a\n", "ü", "a" * 129, "a\0"])
+async def test_a_bad_name_is_refused(run_dir: RunDir, name: str) -> None:
+    assert refused(run_dir, name).startswith("container ")
+    assert list((run_dir.path / "containers").iterdir()) == []
+
+
+async def test_a_linked_container_directory_is_not_followed(run_dir: RunDir, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run_dir.container_dir("c1").symlink_to(elsewhere)
+    assert "is no directory of its own" in refused(run_dir)
+    assert list(elsewhere.iterdir()) == []
+
+
+async def test_a_container_directory_that_others_may_write_is_refused(run_dir: RunDir) -> None:
+    run_dir.container_dir("c1").mkdir()
+    run_dir.container_dir("c1").chmod(0o777)
+    assert "not be writable by others" in refused(run_dir)
+    assert mode_of(run_dir.container_dir("c1")) == 0o777  # named, not mended in silence
+
+
+async def test_a_container_directory_of_another_user_is_refused(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.os, "geteuid", lambda: os.getuid() + 1)
+    assert "must belong to uid" in refused(run_dir)
+
+
+async def test_a_container_directory_that_cannot_be_made_is_named(run_dir: RunDir) -> None:
+    (run_dir.path / "containers").rmdir()
+    assert refused(run_dir).startswith("container c1: cannot create ")
+
+
+async def test_a_file_in_place_of_the_container_directory_is_named_and_kept(run_dir: RunDir) -> None:
+    run_dir.container_dir("c1").write_text("precious")
+    assert "c1 is no directory of its own" in refused(run_dir)
+    assert run_dir.container_dir("c1").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "link", "fifo"])
+async def test_what_is_no_socket_at_the_path_is_named_and_never_deleted(run_dir: RunDir, kind: str) -> None:
+    path = run_dir.container_socket("c1")
+    path.parent.mkdir()
+    match kind:
+        case "file":
+            path.write_text("precious")
+        case "directory":
+            path.mkdir()
+        case "link":
+            path.symlink_to("/nonexistent")
+        case _:
+            os.mkfifo(path)
+    before = path.lstat()
+    message = refused(run_dir)
+    assert str(path) in message
+    assert "is not deleted" in message
+    assert path.lstat().st_ino == before.st_ino
+
+
+async def test_a_stale_socket_is_replaced(run_dir: RunDir) -> None:
+    path = run_dir.container_socket("c1")
+    path.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with bound(run_dir), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+
+
+async def test_a_path_of_107_bytes_binds_and_one_of_108_is_refused(short_path: Path) -> None:
+    name = "c"
+    fixed = len(os.fsencode(short_path / "r" / "containers" / name / "forge.sock"))
+    fits = "r" * (1 + SOCKET_PATH_MAX_BYTES - fixed)
+    with RunDir.locked(short_path / fits) as run_dir, bound(run_dir, name) as container:
+        assert len(os.fsencode(container.path)) == 107
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(container.path))
+    with RunDir.locked(short_path / (fits + "r")) as run_dir:
+        assert "is over 107 bytes; set a shorter run_dir or container name" in refused(run_dir, name)
+        assert list((run_dir.path / "containers").iterdir()) == []
+
+
+async def test_the_control_sockets_path_has_the_same_bound(tmp_path: Path) -> None:
+    with RunDir.locked(tmp_path / ("r" * 100)) as run_dir, pytest.raises(StartError, match="over 107 bytes"):
+        bind_control(run_dir)
+
+
+# --- closing --------------------------------------------------------------------------------------------------------
+
+
+async def test_closing_leaves_nothing(run_dir: RunDir) -> None:
+    before = open_descriptors()
+    bind_container(run_dir, "c1").close()
+    assert open_descriptors() == before
+    assert list(run_dir.container_dir("c1").iterdir()) == []
+    remove_container_dir(run_dir, "c1")
+    assert not run_dir.container_dir("c1").exists()
+
+
+async def test_a_directory_that_holds_something_else_stays(run_dir: RunDir) -> None:
+    bind_container(run_dir, "c1").close()
+    (run_dir.container_dir("c1") / "note").touch()
+    remove_container_dir(run_dir, "c1")
+    assert (run_dir.container_dir("c1") / "note").exists()
+
+
+async def test_only_the_inode_that_was_bound_is_removed(run_dir: RunDir) -> None:
+    ours = bind_container(run_dir, "c1")
+    ours.path.unlink()
+    ours.path.write_text("another's")
+    ours.close()
+    assert ours.path.read_text() == "another's"
+
+
+async def test_closing_is_content_with_a_socket_or_directory_that_is_gone(run_dir: RunDir) -> None:
+    ours = bind_container(run_dir, "c1")
+    ours.path.unlink()
+    ours.path.parent.rmdir()
+    ours.close()
+
+
+# --- accepting ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_peer_is_who_the_kernel_says(run_dir: RunDir) -> None:
+    with bound(run_dir) as container:
+        client = await trio.open_unix_socket(str(container.path))
+        stream, peer = await container.accept()
+        assert peer == Peer(os.getpid(), os.getuid(), os.getgid())
+        await client.send_all(b"x")
+        assert await stream.receive_some(1) == b"x"
+        await client.aclose()
+        await stream.aclose()
+
+
+async def test_the_address_of_a_peer_is_ignored(run_dir: RunDir) -> None:
+    with bound(run_dir) as container, socket.socket(socket.AF_UNIX) as client:
+        client.bind("\0{ 'container': 'c9' }" + str(os.getpid()))
+        client.setblocking(False)
+        client.connect(str(container.path))
+        stream, peer = await container.accept()
+        assert peer.pid == os.getpid()
+        await stream.aclose()
+
+
+class Accepting:
+    """Stands in for a listening socket: each accept raises or gives the next of a list; then it waits for ever."""
+
+    def __init__(self, *steps: OSError | socket.socket) -> None:
+        self.steps = list(steps)
+
+    async def accept(self) -> tuple[object, str]:
+        await trio.lowlevel.checkpoint()
+        if not self.steps:
+            await trio.sleep_forever()
+        step = self.steps.pop(0)
+        if isinstance(step, OSError):
+            raise step
+        return trio.socket.from_stdlib_socket(step), ""
+
+    def close(self) -> None:
+        pass
+
+
+def with_accepts(container: UnixListener, *steps: OSError | socket.socket) -> None:
+    container._socket.close()
+    container._socket = Accepting(*steps)  # type: ignore[assignment]
+
+
+def an_end() -> socket.socket:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    ours.setblocking(False)
+    return ours
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS])
+async def test_overload_pauses_the_accept_and_is_logged_once_a_minute(
+    run_dir: RunDir, number: int, autojump_clock: MockClock, events: Logged
+) -> None:
+    with bound(run_dir) as container:
+        with_accepts(container, *[OSError(number, "overload")] * 900, an_end())
+        stream, _ = await container.accept()
+        assert trio.current_time() == pytest.approx(90)  # a tenth of a second each
+        await stream.aclose()
+        assert [event["log_level"] for event in events] == ["error", "error"]
+
+
+async def test_overload_between_accepts_is_logged_once_a_minute_too(
+    run_dir: RunDir, autojump_clock: MockClock, events: Logged
+) -> None:
+    with bound(run_dir) as container:
+        steps: list[OSError | socket.socket] = []
+        for _ in range(50):
+            steps += [OSError(errno.EMFILE, "overload"), an_end()]
+        with_accepts(container, *steps)
+        for _ in range(50):
+            stream, _ = await container.accept()
+            await stream.aclose()
+        assert len(events) == 1
+
+
+@pytest.mark.parametrize("number", [errno.ECONNABORTED, errno.EPERM, errno.EPROTO])
+async def test_a_peer_that_is_gone_before_it_was_accepted_costs_nothing(
+    run_dir: RunDir, number: int, events: Logged
+) -> None:
+    with bound(run_dir) as container:
+        with_accepts(container, OSError(number, "gone"), an_end())
+        stream, _ = await container.accept()
+        await stream.aclose()
+        assert events == []
+
+
+async def test_a_peer_whose_credentials_cannot_be_read_is_closed(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Peer] = [Peer(1, 2, 3)]
+
+    def peer_of(_connection: object) -> Peer:
+        if len(answers) == 1:
+            answers.append(answers[0])
+            raise OSError(errno.ENOTCONN, "gone")
+        return answers[0]
+
+    monkeypatch.setattr(module, "_peer_of", peer_of)
+    with bound(run_dir) as container:
+        first, second = an_end(), an_end()
+        with_accepts(container, first, second)
+        stream, peer = await container.accept()
+        assert peer == Peer(1, 2, 3)
+        assert first.fileno() == -1
+        await stream.aclose()
+
+
+async def test_an_error_of_accept_that_is_not_known_ends_the_listener(run_dir: RunDir) -> None:
+    with bound(run_dir) as container:
+        with_accepts(container, OSError(errno.EINVAL, "not listening"))
+        with pytest.raises(OSError, match="not listening"):
+            await container.accept()
+
+
+@pytest.mark.process
+def test_accepting_survives_a_process_without_descriptors(tmp_path: Path) -> None:
+    script = """
+        import os, resource, socket, sys
+        from pathlib import Path
+        import trio
+        from compass_forged.listener import RunDir, bind_container, serve_listener
+
+        async def echo(stream, peer):
+            async with stream:
+                while data := await stream.receive_some(100):
+                    await stream.send_all(data)
+
+        async def main(path):
+            with RunDir.locked(path) as run_dir:
+                listener = bind_container(run_dir, "c1")
+                async with trio.open_nursery() as nursery:
+                    async def serve():
+                        await serve_listener(listener, echo, connections=50)
+                    nursery.start_soon(serve)
+                    before = await trio.open_unix_socket(str(listener.path))
+                    await before.send_all(b"1")
+                    assert await before.receive_some(1) == b"1"
+                    waiting = socket.socket(socket.AF_UNIX)
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (16, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+                    taken = []
+                    try:
+                        while True:
+                            taken.append(os.open("/dev/null", os.O_RDONLY))
+                    except OSError:
+                        pass
+                    waiting.connect(str(listener.path))  # the kernel takes it; the daemon has no descriptor for it
+                    waiting.sendall(b"2")
+                    await trio.sleep(0.05)
+                    await before.send_all(b"3")  # live connections are served
+                    assert await before.receive_some(1) == b"3"
+                    for one in taken:
+                        os.close(one)
+                    waiting.setblocking(False)
+                    with trio.fail_after(10):
+                        stream = trio.SocketStream(trio.socket.from_stdlib_socket(waiting))
+                        assert await stream.receive_some(1) == b"2"
+                    nursery.cancel_scope.cancel()
+                listener.close()
+            print("served")
+
+        trio.run(main, Path(sys.argv[1]))
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "run")],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "accept paused: out of file descriptors" in ended.stdout
+    assert ended.stdout.endswith("served\n")
+
+
+async def test_a_slot_is_taken_before_the_accept(run_dir: RunDir) -> None:
+    began, may_end = [], trio.Event()
+
+    async def handler(stream: trio.SocketStream, peer: Peer) -> None:
+        async with stream:
+            began.append(peer)
+            await may_end.wait()
+
+    with bound(run_dir) as container:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: serve_listener(container, handler, connections=2))
+            clients = [await trio.open_unix_socket(str(container.path)) for _ in range(3)]
+            while len(began) < 2:
+                await trio.sleep(0.001)
+            await trio.sleep(0.02)
+            assert len(began) == 2
+            # The third waits in the backlog: the kernel has it, this process has not.
+            with pytest.raises(BlockingIOError):
+                clients[2].socket._sock.recv(1)
+            may_end.set()
+            assert await clients[2].receive_some(1) == b""  # served, and ended like the others
+            assert len(began) == 3
+            nursery.cancel_scope.cancel()
+        for client in clients:
+            await client.aclose()
+
+
+async def test_cancelling_ends_all_connections_and_leaves_the_listener_to_its_owner(run_dir: RunDir) -> None:
+    began, ended = trio.Event(), trio.Event()
+
+    async def handler(stream: trio.SocketStream, _peer: Peer) -> None:
+        try:
+            async with stream:
+                began.set()
+                await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    with bound(run_dir) as container:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: serve_listener(container, handler, connections=2))
+            client = await trio.open_unix_socket(str(container.path))
+            await began.wait()
+            nursery.cancel_scope.cancel()
+        assert ended.is_set()
+        assert container.path.is_socket()
+        await client.aclose()
