@@ -353,7 +353,9 @@ def _read_word(seen: int, word: str) -> int:
     return seen
 
 
-def _read_line(reading: _Reading, line: str) -> _Reading | None:
+def _read_line(  # noqa: C901, PLR0912 -- a table: what each point does to each set
+    reading: _Reading, line: str
+) -> _Reading | None:
     """Read one line, as shown; None if a header ends in it."""
     seen, comment, tag, attributes, double, single, target, label = reading
     seen |= _START
@@ -416,6 +418,9 @@ _EXACTLY: Final = 4096
 """A header that is spread over more lines takes up to as many again before it along."""
 
 
+_ASCII_BLANKS: Final = " \t\n\r\v\f"
+
+
 def _strip_lines(text: str) -> str:
     kept: list[str] = []
     shown: list[str] = []
@@ -427,7 +432,7 @@ def _strip_lines(text: str) -> str:
             separator_due = False
             continue
         separator_due = False
-        line = _BLOCK_TAG.sub("\n<", _shown(raw))
+        line = _shown_line(raw)
         kept.append(raw)
         shown.append(line)
         readings.append(reading)
@@ -440,6 +445,12 @@ def _strip_lines(text: str) -> str:
         del kept[begin:], shown[begin:], readings[begin:]
         separator_due = not kept
     return "".join(kept)
+
+
+def _shown_line(raw: str) -> str:
+    line = _BLOCK_TAG.sub("\n<", _shown(raw))
+    # A line of invisible characters is blank to the eye, and goes on with its paragraph.
+    return "\0" + line if not line.strip() and raw.strip(_ASCII_BLANKS) else line
 
 
 def _begin(shown: list[str]) -> int:

@@ -145,7 +145,9 @@ def test_what_cannot_be_read_is_named(path: Path) -> None:
         load_config(path, {})
 
 
-@pytest.mark.parametrize("text", [b"run_dir = ", b"a\x00b", b"\xff\xfe", b'x = "a\nb"', b"a = 1\na = 2", b"[limits", b'"a'])
+@pytest.mark.parametrize(
+    "text", [b"run_dir = ", b"a\x00b", b"\xff\xfe", b'x = "a\nb"', b"a = 1\na = 2", b"[limits", b'"a']
+)
 def test_what_is_no_toml_is_refused(path: Path, text: bytes) -> None:
     assert refusal(path, text).startswith("not valid TOML: ")
 
@@ -260,7 +262,9 @@ def test_a_forge_needs_a_host(path: Path) -> None:
 
 
 def test_another_hosts_token_never_goes_to_the_usual_url(path: Path) -> None:
-    assert refusal(path, FORGE + 'host = "ghe.example"\n') == "forge[0].base_url: missing for host 'ghe.example'; set both"
+    assert (
+        refusal(path, FORGE + 'host = "ghe.example"\n') == "forge[0].base_url: missing for host 'ghe.example'; set both"
+    )
 
 
 @pytest.mark.parametrize("provider", ["linear", "gitlab", "forgejo", "githb"])

@@ -45,9 +45,7 @@ def test_whatever_else_differs_is_a_change(other: bytes) -> None:
     assert other != fingerprint()
 
 
-def ref(
-    secret: bytes = b"s" * 32, agent_id: int = 1, key: str = "k", where: tuple[str, str, str] = WHERE
-) -> str:
+def ref(secret: bytes = b"s" * 32, agent_id: int = 1, key: str = "k", where: tuple[str, str, str] = WHERE) -> str:
     return create_ref(secret, agent_id=agent_id, client_request_id=key, where=where)
 
 

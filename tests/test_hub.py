@@ -159,9 +159,7 @@ async def test_a_fault_of_the_caller_becomes_a_fault_frame(arm: Arm) -> None:
 
     async with rig(faults) as made:
         reply = await made.hub.relay("s-1", call_of(arm, "abc"))
-        assert reply == FaultFrame(
-            call_id="abc", code="permission_denied", message="nobody there", retry_after_ms=5
-        )
+        assert reply == FaultFrame(call_id="abc", code="permission_denied", message="nobody there", retry_after_ms=5)
 
 
 @pytest.mark.parametrize("arm", [READ, WRITE])

@@ -100,8 +100,9 @@ def test_the_run_directory_is_made_where_missing(tmp_path: Path) -> None:
 async def test_a_second_daemon_is_refused_and_the_first_is_untouched(run_dir: RunDir) -> None:
     with bound(run_dir) as first:
         inode = first.path.lstat().st_ino
-        with pytest.raises(StartError, match=r"run_dir .*: another daemon owns it; stop that one"), RunDir.locked(
-            run_dir.path
+        with (
+            pytest.raises(StartError, match=r"run_dir .*: another daemon owns it; stop that one"),
+            RunDir.locked(run_dir.path),
         ):
             pass
         assert first.path.lstat().st_ino == inode
@@ -135,8 +136,9 @@ def test_a_run_directory_that_others_may_write_is_refused(tmp_path: Path, below:
     bad = Path(f"{tmp_path}/run{below}")
     bad.mkdir(parents=True)
     bad.chmod(0o777)
-    with pytest.raises(StartError, match="not be writable by others; chown or chmod it"), RunDir.locked(
-        tmp_path / "run"
+    with (
+        pytest.raises(StartError, match="not be writable by others; chown or chmod it"),
+        RunDir.locked(tmp_path / "run"),
     ):
         pass
 
@@ -163,8 +165,9 @@ def test_a_file_in_place_of_the_run_directory_is_named_and_kept(tmp_path: Path) 
     (tmp_path / "run").write_text("precious")
     with pytest.raises(StartError, match="run_dir"), RunDir.locked(tmp_path / "run"):
         pass
-    with pytest.raises(StartError, match=r"Not a directory; create it, or set run_dir"), RunDir.locked(
-        tmp_path / "run" / "below"
+    with (
+        pytest.raises(StartError, match=r"Not a directory; create it, or set run_dir"),
+        RunDir.locked(tmp_path / "run" / "below"),
     ):
         pass
     assert (tmp_path / "run").read_text() == "precious"

@@ -138,7 +138,9 @@ def test_an_agents_text_neither_starts_a_line_nor_drives_a_terminal(form: LogFor
     get_logger("t").info("event", call_id="a\nlevel=error \x1b[2J\x9b\u2028\ud800 b")
     written = out.getvalue()
     assert written.count("\n") == 1
-    assert not {"\x1b[2J", "\x9b", "\u2028", "\ud800"} & {written[i : i + n] for i in range(len(written)) for n in (1, 4)}
+    assert not {"\x1b[2J", "\x9b", "\u2028", "\ud800"} & {
+        written[i : i + n] for i in range(len(written)) for n in (1, 4)
+    }
     written.encode()
 
 

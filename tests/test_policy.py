@@ -288,7 +288,12 @@ def test_a_store_away_says_when_to_come_back() -> None:
 def test_an_error_result_carries_all_of_its_error_and_a_clean_message() -> None:
     error = CallError("unavailable", "two\nlines", outcome="unknown", retry_after_ms=7)
     found = error_result(error)
-    assert (found.code, found.message, found.outcome, found.retry_after_ms) == ("unavailable", "two lines", "unknown", 7)
+    assert (found.code, found.message, found.outcome, found.retry_after_ms) == (
+        "unavailable",
+        "two lines",
+        "unknown",
+        7,
+    )
 
 
 def test_the_outcome_of_a_read_is_empty() -> None:

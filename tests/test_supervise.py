@@ -119,9 +119,7 @@ async def test_cancellation_passes_and_is_no_crash(autojump_clock: MockClock) ->
 async def test_cancellation_passes_during_the_backoff(autojump_clock: MockClock) -> None:
     task = Flaky(1)
     with trio.move_on_after(5) as scope:
-        await supervise(
-            "t", task.run, counters=Counters(), policy=RestartPolicy(first_seconds=100, last_seconds=100)
-        )
+        await supervise("t", task.run, counters=Counters(), policy=RestartPolicy(first_seconds=100, last_seconds=100))
     assert scope.cancelled_caught
     assert len(task.started_at) == 1
 

@@ -1,5 +1,6 @@
 """The control socket's server: thin over ``Containers``, for the daemon's own user and root alone."""
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class ControlServer:
                     _log.warning("control connection refused: uid not allowed", uid=peer.uid, pid=peer.pid)
                     return
                 await self._serve(stream)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, FramingError) as error:
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
             _log.info("control connection lost", error=str(error))
         except Exception:  # noqa: BLE001 -- an error here must cost its connection alone
             self._deps.counters.add("internal_errors", where="control")
@@ -79,14 +80,17 @@ class ControlServer:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         buffer = FrameBuffer(FRAME_MAX_BYTES)
-        while True:
-            while (payload := buffer.next_frame()) is None:
-                with trio.fail_after(_FRAME_SECONDS if buffer.in_frame else float("inf")):
-                    data = await stream.receive_some(_RECEIVE_BYTES)
-                if not data:
+        complaint = ""
+        while not complaint:
+            try:
+                payload = await _next_request(stream, buffer)
+            except FramingError as error:
+                complaint = str(error)
+                reply: schema.ControlReply = schema.ErrorReply(code="invalid_argument", message=complaint)
+            else:
+                if payload is None:
                     return
-                buffer.feed(data)
-            reply = await self._answer(payload)
+                reply = await self._answer(payload)
             with trio.fail_after(_SEND_SECONDS):
                 await stream.send_all(encode_frame(schema.encode(reply)))
 
@@ -174,3 +178,21 @@ class ControlServer:
                 schema.CounterRow(name=name, labels=labels, count=count) for name, labels, count in deps.counters.rows()
             ],
         )
+
+
+async def _next_request(stream: trio.SocketStream, buffer: FrameBuffer) -> bytes | None:
+    """The next request's payload; None once the peer has gone.
+
+    Raises:
+        TooSlowError: a frame was not whole in time, counted from its first byte.
+        FramingError: what came is no frame.
+    """
+    with trio.fail_at(math.inf) as scope:
+        while (payload := buffer.next_frame()) is None:
+            if buffer.in_frame and scope.deadline == math.inf:
+                scope.deadline = trio.current_time() + _FRAME_SECONDS
+            data = await stream.receive_some(_RECEIVE_BYTES)
+            if not data:
+                return None
+            buffer.feed(data)
+    return payload

@@ -80,9 +80,7 @@ class Host:
 
 
 @asynccontextmanager
-async def host(
-    path: Path, store: MemoryStore | None = None, *, script: Script | None = None
-) -> AsyncIterator[Host]:
+async def host(path: Path, store: MemoryStore | None = None, *, script: Script | None = None) -> AsyncIterator[Host]:
     """A host in ``path``, restored from ``store``; ends whole."""
     store = store or MemoryStore()
     with RunDir.locked(path) as run_dir:
