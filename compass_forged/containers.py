@@ -222,8 +222,6 @@ class Containers:
         finally:
             container.listening = False
             container.stopped.set()
-            for listener in bound:
-                listener.close()
 
 
 def _check_name(name: str) -> None:

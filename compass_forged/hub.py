@@ -146,10 +146,10 @@ class Hub:
             life = _Life(session, call, began + self._seconds_for(call), self._deadlines.grace_seconds)
             context = CallContext(container=session.container, guard=life)
             reply = ResultFrame(call_id=call.call_id, result=await self._live(life, context))
-            return reply  # noqa: RET504, TRY300 -- the finally below logs it
+            return reply  # noqa: TRY300 -- the finally below logs it
         except Fault as fault:
             reply = fault_frame(fault, call.call_id)
-            return reply  # noqa: RET504 -- likewise
+            return reply
         finally:
             # The session as it was admitted: it may have been unbound since, and the line must still say who asked.
             who = session or self._sessions.resolve(session_id)

@@ -288,9 +288,10 @@ class ForgeService:
 
         The artifact exists: nothing here may invite a repeat of the create.
         """
+        pauses = chain(_RECORD_RETRY_SECONDS, repeat(_RECORD_RETRY_SECONDS[-1]))
         problem: Exception = StoreUnavailable("the store did not answer in time")
         with trio.move_on_after(self._limits.record_seconds, shield=True):
-            for pause in chain(_RECORD_RETRY_SECONDS, repeat(_RECORD_RETRY_SECONDS[-1])):
+            while True:
                 try:
                     await self._store.record_authored_artifact(artifact)
                 except StoreUnavailable as error:
@@ -300,7 +301,7 @@ class ForgeService:
                     break
                 else:
                     return True
-                await trio.sleep(pause)
+                await trio.sleep(next(pauses))
         self._counters.add("records_lost")
         _log.error(
             "artifact could not be recorded",

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from compass_forged import containers as module
 from compass_forged.containers import BadRequest
 from compass_forged.errors import ContainerUnknown, SessionTaken, StartError, StoreUnavailable
 from compass_forged.listener import Peer, UnixListener
@@ -166,7 +165,7 @@ async def test_with_the_store_away_nothing_changes(tmp_path: Path) -> None:
                 lambda: made.containers.open(ContainerSpec("c1", socket_group=1)),
             ):
                 with pytest.raises(StoreUnavailable):
-                    await operation()  # type: ignore[no-untyped-call]
+                    await operation()
             assert isinstance(await answer(made), ResultFrame)  # and who speaks is known without it
         assert made.sessions.session_of("c1") == "s-1"
 
@@ -254,7 +253,7 @@ async def test_a_word_that_cannot_stand_in_a_header_is_refused(tmp_path: Path, f
         await made.containers.open(ContainerSpec("c1"))
         name = "session" if field == "session_id" else field
         with pytest.raises(BadRequest, match=f"^{name} .*: must be 1 to 39 of a-z 0-9 -"):
-            await made.containers.bind(SessionBinding("c1", **words))
+            await made.containers.bind(SessionBinding("c1", words["session_id"], words["agent"], words["owner"]))
         assert len(made.sessions) == 0
 
 
@@ -359,7 +358,7 @@ async def test_one_listener_that_crashes_is_bound_anew_and_the_others_stay(
                 raise OSError(5, "injected")
             return found
 
-        monkeypatch.setattr(module.UnixListener, "accept", accept_or_crash)
+        monkeypatch.setattr(UnixListener, "accept", accept_or_crash)
         # c1's listener is within an accept of before: the first connection is served, the second crashes it.
         await answer(made, "c1")
         path = made.run_dir.container_socket("c1")

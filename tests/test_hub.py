@@ -106,11 +106,10 @@ async def test_without_a_caller_everybody_hears_unavailable(session_id: str) -> 
             NeverAsked.asked += 1
 
     hub = Hub(NeverAsked(), counters=Counters())
-    admitted = hub._admit
     with pytest.raises(Fault) as caught:
-        admitted(session_id)
+        hub._admit(session_id)
     assert caught.value.code == "unavailable"
-    assert NeverAsked.asked == 0  # before any resolution
+    assert NeverAsked.asked == 0  # before any resolution; the log looks afterwards
     assert fault_of(await hub.relay(session_id, call_of())) == "unavailable"
 
 
@@ -146,6 +145,7 @@ async def test_a_call_goes_on_under_the_resolved_account(arm: Arm) -> None:
 
 async def test_a_domain_failure_comes_back_in_band() -> None:
     async def refuses(_caller: Caller, _call: ForgeCall, _context: CallContext) -> ResultArm:
+        await trio.lowlevel.checkpoint()
         return error_result(CallError("not_found", "no such artifact", outcome="rejected"))
 
     async with rig(refuses) as made:
@@ -155,6 +155,7 @@ async def test_a_domain_failure_comes_back_in_band() -> None:
 @pytest.mark.parametrize("arm", [READ, WRITE])
 async def test_a_fault_of_the_caller_becomes_a_fault_frame(arm: Arm) -> None:
     async def faults(_caller: Caller, _call: ForgeCall, _context: CallContext) -> ResultArm:
+        await trio.lowlevel.checkpoint()
         raise Fault("permission_denied", "nobody\nthere", retry_after_ms=5)
 
     async with rig(faults) as made:
@@ -427,6 +428,19 @@ async def test_an_idle_hub_drains_at_once(autojump_clock: MockClock) -> None:
         assert trio.current_time() == 0
 
 
+async def test_a_drain_waits_however_many_calls_have_ended_before(autojump_clock: MockClock) -> None:
+    async with rig(takes(5)) as made:
+        for _ in range(2):
+            asked = made.ask(READ)
+            await asked.ended.wait()
+        made.ask(READ)
+        await trio.sleep(1)
+        made.ask(WRITE)
+        await wait_all_tasks_blocked()
+        assert await made.hub.drain(20) is True
+        assert trio.current_time() == pytest.approx(16)
+
+
 async def test_two_drains_end_together(autojump_clock: MockClock) -> None:
     async with rig(takes(5)) as made:
         made.ask(READ)
@@ -459,6 +473,7 @@ async def test_a_hub_that_does_not_run_is_unavailable(arm: Arm) -> None:
 
 
 async def _crash() -> None:
+    await trio.lowlevel.checkpoint()
     raise RuntimeError("injected")
 
 

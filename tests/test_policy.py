@@ -93,7 +93,7 @@ def test_a_good_call_passes(arm: Arm) -> None:
         changed(SUBSCRIBE, kind="pull_request"),
         changed(UNSUBSCRIBE, subscription_id="0190b2f8-uuid"),
     ],
-    ids=lambda arm: arm_name(arm),
+    ids=arm_name,
 )  # fmt: skip
 def test_what_is_unusual_and_sensible_passes(arm: Arm) -> None:
     check_shape(call_of(arm))

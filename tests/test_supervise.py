@@ -146,9 +146,26 @@ async def test_exhaustion_below_is_not_a_crash_to_be_restarted(autojump_clock: M
     async def outer() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: supervise("inner", inner.run, counters=Counters()))
+            nursery.start_soon(trio.sleep_forever)
 
-    with pytest.raises(BaseException) as caught:  # noqa: PT011 -- alone or in the nursery's group
+    with pytest.RaisesGroup(pytest.RaisesExc(RestartsExhausted, match=r"^inner crashed 6 times within 60 s$")):
         await supervise("outer", outer, counters=Counters())
-    found = caught.value.exceptions[0] if isinstance(caught.value, BaseExceptionGroup) else caught.value
-    assert str(found) == "inner crashed 6 times within 60 s"
     assert len(inner.started_at) == 6
+
+
+async def test_a_crash_before_it_was_up_is_the_starters(autojump_clock: MockClock) -> None:
+    task, up = Flaky(1), trio.Event()
+    with pytest.raises(ValueError, match="broken"):
+        await supervise("t", task.run, counters=Counters(), up=up)
+    assert len(task.started_at) == 1
+    up.set()
+    again = Flaky(1)
+    await supervise("t", again.run, counters=Counters(), up=up)
+    assert len(again.started_at) == 2
+
+
+async def test_exhaustion_passes_without_a_group_too(autojump_clock: MockClock) -> None:
+    task = Flaky(1, error=RestartsExhausted("inner crashed"))
+    with pytest.raises(RestartsExhausted, match="inner crashed"):
+        await supervise("outer", task.run, counters=Counters())
+    assert len(task.started_at) == 1

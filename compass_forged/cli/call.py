@@ -145,8 +145,8 @@ def _show(result: schema.ResultArm) -> None:  # noqa: C901 -- one case per resul
             click.echo(f"{one_line(result.review.verdict)}: {one_line(result.review.url)}")
         case schema.IssuesResult():
             for item in result.items:
-                labels = f"  [{', '.join(item.labels)}]" if item.labels else ""
-                click.echo(f"#{item.number}  {item.state}  {one_line(item.title)}{one_line(labels)}")
+                labels = f"  [{one_line(', '.join(item.labels))}]" if item.labels else ""
+                click.echo(f"#{item.number}  {item.state}  {one_line(item.title)}{labels}")
             if result.next_cursor:
                 click.echo(f"more: cursor={one_line(result.next_cursor, 2048)}")
         case schema.SubscribedResult():

@@ -16,6 +16,7 @@ from compass_forged.cli.call import call
 from compass_forged.cli.operate import container, session, status
 from compass_forged.control.client import ControlRefused, DaemonUnreachable
 from compass_forged.errors import ConfigError, ForgedError
+from compass_forged.observability import configure_logging
 from compass_forged.supervise import RestartsExhausted
 from compass_forged.terminal import one_line
 
@@ -26,6 +27,7 @@ from compass_forged.terminal import one_line
 def cli(*, debug: bool) -> None:
     """The sole write chokepoint between fleets of coding agents and their forges."""
     del debug  # read from the command line where an error is shown, so that it works wherever parsing ends
+    configure_logging("auto", "warning", sys.stderr)  # a command's output is its own; `serve` has its own settings
 
 
 cli.add_command(call)

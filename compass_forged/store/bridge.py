@@ -203,8 +203,7 @@ class Bridge:
         if self._connected:
             self._wake_one()
             return
-        if not self._closing:
-            _log.warning("store_lost", store=self._params.shown)
+        _log.warning("store_lost", store=self._params.shown)
         while self._queue:
             self._queue.popleft().settle(outcome.Error(self.unavailable("the connection was lost")))
 
@@ -238,11 +237,11 @@ class Bridge:
                 max_cached_statement_lifetime=0,
                 server_settings=settings,
             )
-        except asyncpg.ClientConfigurationError:
+        except ValueError:  # asyncpg.ClientConfigurationError among them; the texts may quote the string
             raise ConfigError(
                 f"the DSN of the store at {self._params.shown} cannot be used: check its options"
             ) from None
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
             raise self.unavailable(_reason(error)) from None
 
     def translate(self, error: Exception) -> Exception:
@@ -398,7 +397,9 @@ class _Worker:
     async def _attempt(self, connection: "asyncpg.Connection[Any]", job: _Job[Any]) -> object:
         """Run the job's work; again, where the server ended its transaction for a deadlock."""
         executor = Executor(connection)
-        for attempts_left in reversed(range(_TRANSACTION_ATTEMPTS)):
+        attempts_left = _TRANSACTION_ATTEMPTS
+        while True:
+            attempts_left -= 1
             try:
                 if not job.in_transaction:
                     return await job.work(executor)
@@ -407,7 +408,6 @@ class _Worker:
             except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError):
                 if not attempts_left:
                     raise
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
     @staticmethod
     async def _mend(connection: "asyncpg.Connection[Any]") -> bool:
@@ -435,10 +435,9 @@ def _reason(error: Exception) -> str:
         if isinstance(error, kinds):
             return reason
     if isinstance(error, OSError):
-        # asyncio puts its own words into strerror; a resolver's errno is negative, and several failures have none.
-        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror or error)[:200]
-    if not isinstance(error, asyncpg.PostgresError):
-        return type(error).__name__
+        said = error.strerror or str(error)
+        # asyncio puts its own words where the system's should stand.
+        return os.strerror(error.errno) if error.errno and said.startswith("Connect call failed") else said[:200]
     told = " ".join(str(error).split())[:200]
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         told += "; grant the role what sql/grants.sql lists, or migrate as the schema's owner"

@@ -12,7 +12,6 @@
       users.lock      shared by every daemon that uses the server: the last one stops it
 """
 
-import errno
 import fcntl
 import os
 import secrets
@@ -306,8 +305,12 @@ class FileLock:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def try_exclusive(self) -> bool:
-        """Take it for us alone; False if anyone else has it."""
-        return self._try(fcntl.LOCK_EX)
+        """Take it for us alone; False if anyone else has it (ours is then lost too)."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def share(self) -> None:
         """Take it together with others."""
@@ -316,12 +319,3 @@ class FileLock:
     def close(self) -> None:
         """Give it up."""
         os.close(self._descriptor)
-
-    def _try(self, how: int) -> bool:
-        try:
-            fcntl.flock(self._descriptor, how | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EINTR):
-                return False
-            raise
-        return True

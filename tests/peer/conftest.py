@@ -35,13 +35,14 @@ def daemon(peer: Peer) -> Iterator[DaemonProcess]:
     """One daemon for the tests that leave it as it is; with two agents' containers and one without a session."""
     with tempfile.TemporaryDirectory(prefix="cf-peer-") as folder:
         process = DaemonProcess(Path(folder), peer.url, store="memory")
-        process.start()
         try:
+            process.start()
             with process.control() as control:
                 for name in ("scout", "mole", "stray"):
                     control.open_container(name)
                 control.bind_session("scout", "s-scout-1", agent="scout", owner="ada")
                 control.bind_session("mole", "s-mole-1", agent="mole", owner="bob")
             yield process
+            assert process.stop() == 0, process.log()
         finally:
-            process.stop()
+            process.kill()

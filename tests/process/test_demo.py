@@ -52,7 +52,7 @@ class Demo:
                 continue
             try:
                 words = (entry / "cmdline").read_bytes().decode(errors="replace")
-                home = os.readlink(entry / "cwd")
+                home = str((entry / "cwd").readlink())
             except OSError:
                 continue
             if str(self.tmp) in words or home.startswith(str(self.tmp)):

@@ -1,8 +1,11 @@
 """The main job over the real socket, a real Postgres and real HTTP, with the daemon in a process of its own."""
 
+import re
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import trio
@@ -13,6 +16,7 @@ from compass_forged.emulator.app import Forge
 from compass_forged.emulator.script import Rule
 from compass_forged.emulator.seed import default_seed
 from compass_forged.emulator.server import serve_forge
+from compass_forged.store.embedded import embedded_postgres
 from compass_forged.wire.codec import encode_call
 from compass_forged.wire.frames import encode_frame
 from compass_forged.wire.schema import (
@@ -81,12 +85,12 @@ def where() -> Generator[Place, None, None]:
 
 
 @asynccontextmanager
-async def _running(where: Place, extra: str = "") -> AsyncGenerator[World, None]:
+async def _running(where: Place, dsn: str = "") -> AsyncGenerator[World, None]:
     """The forge in this process, the daemon in its own."""
     forge = Forge(default_seed({"forge-author": AUTHOR_TOKEN, "forge-reviewer": REVIEWER_TOKEN}))
     async with serve_forge(forge) as url:
-        dsn = await trio.to_thread.run_sync(fresh_database)
-        where.configure(url, store='{ env = "TEST_DSN" }', extra=extra, environ={"TEST_DSN": dsn})
+        dsn = dsn or await trio.to_thread.run_sync(fresh_database)
+        where.configure(url, store='{ env = "TEST_DSN" }', environ={"TEST_DSN": dsn})
         world = World(where, forge, dsn, DaemonProcess(where))
         try:
             await trio.to_thread.run_sync(world.daemon.wait_ready)
@@ -109,9 +113,7 @@ async def test_a_create_is_stamped_recorded_and_idempotent(where: Place) -> None
 
         held = world.on_forge(issue.number)
         ref = held.partition(" ref=")[2][:16]
-        assert held == (
-            f"> `compass:owner agent=scout owner=ada session=s-scout ref={ref}`\n\nIt broke.\r\n\r\n🚧"
-        )
+        assert held == (f"> `compass:owner agent=scout owner=ada session=s-scout ref={ref}`\n\nIt broke.\r\n\r\n🚧")
         assert issue.body == "It broke.\r\n\r\n🚧"
         assert issue.attribution == Attribution("scout", "ada", "s-scout", verified=True)
         assert world.rows() == [["acme/site", str(issue.number), "scout", "s-scout", "run-1:call-1"]]
@@ -270,6 +272,58 @@ async def test_each_call_is_logged_once_without_bodies_or_tokens(where: Place) -
             assert word not in text
 
 
+class _Postgres:
+    """A server of its own that a test can stop and start again under the same DSN."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._scope = trio.CancelScope()
+        self._stopped = trio.Event()
+
+    async def run(self, *, task_status: trio.TaskStatus[str]) -> None:
+        self._scope, self._stopped = trio.CancelScope(), trio.Event()
+        async with embedded_postgres(self._state) as params:
+            with self._scope:
+                # The socket's directory is another at each start; the link to it stays.
+                host = quote(str(self._state / "postgres" / "socket"), safe="")
+                task_status.started(re.sub(r"host=[^&]*", f"host={host}", params.uri))
+                await trio.sleep_forever()
+        self._stopped.set()
+
+    async def stop(self) -> None:
+        self._scope.cancel()
+        await self._stopped.wait()
+
+
+async def test_without_postgres_creates_fail_closed_and_everything_else_goes_on(where: Place) -> None:
+    postgres = _Postgres(where.root / "own")
+    async with trio.open_nursery() as nursery:
+        dsn = await nursery.start(postgres.run)
+        async with _running(where, dsn) as world:
+            await postgres.stop()
+            issue = CreateIssue(repo="acme/site", title="x")
+            for key in ("k", ""):
+                with pytest.raises(ForgeCallFailed) as failed:
+                    await world.ask("one", issue, key)
+                assert (failed.value.code, failed.value.outcome) == ("unavailable", "not_sent")
+            assert world.forge.log.count("POST") == 0
+            assert await world.ask("one", CommentOnIssue(repo="acme/site", issue_number=1, body="still here"))
+            assert await world.ask("one", GetIssue(repo="acme/site", issue_number=1))
+
+            assert await nursery.start(postgres.run) == dsn
+            created = None
+            while created is None:  # bounded by the test's own deadline
+                try:
+                    created = await world.create("one", "x", key="k")
+                except ForgeCallFailed as error:
+                    assert error.outcome == "not_sent"  # noqa: PT017 -- only then is a retry due
+                    await trio.sleep(0.05)
+            assert not created.replayed
+            assert world.forge.log.count("POST", ISSUES) == 1
+            assert await trio.to_thread.run_sync(world.daemon.stop) == 0
+        await postgres.stop()
+
+
 def test_two_daemons_do_not_share_a_run_directory(where: Place) -> None:
     where.configure("http://127.0.0.1:9", store='"memory"')
     with daemon(where) as first:
@@ -281,5 +335,3 @@ def test_two_daemons_do_not_share_a_run_directory(where: Place) -> None:
         assert "another daemon owns it" in where.log.read_text()
         with where.control() as control:
             assert control.status().pid == first.process.pid
-
-

@@ -29,7 +29,6 @@ from tests.support.service import (
     READ,
     REPO,
     Guard,
-    World,
     error_of,
     issue_of,
     new_world,
@@ -328,7 +327,3 @@ async def test_a_memo_look_up_that_hangs_ends_with_the_calls_deadline_and_nothin
     assert scope.cancelled_caught
     assert world.forge_calls == 0
     assert not issue_of(await world.run(CREATE, "k-1")).replayed  # and the key is free again
-
-
-def test_the_world_starts_untouched() -> None:
-    assert World().untouched

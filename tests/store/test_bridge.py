@@ -1,5 +1,6 @@
 """The bridge under what happens to connections: storms of cancellation, killed backends, a server that is away."""
 
+import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -118,6 +119,47 @@ async def test_the_end_of_the_block_does_not_wait_for_a_long_statement(
             nursery.start_soon(call)
         await trio.sleep(0.05)
     assert len(failures) == 2
+
+
+async def test_the_end_of_the_block_does_not_wait_for_work_that_waits_for_something_else(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_module, "_CLOSE_SECONDS", 0.1)
+    bridges: list[Bridge] = []
+
+    async def stuck(_executor: Executor) -> None:
+        await asyncio.sleep(60)
+
+    async def call() -> None:
+        with pytest.raises(StoreUnavailable, match="the connection was lost"):
+            await bridges[0].transaction(stuck)
+
+    async with trio.open_nursery() as nursery, open_bridge(ConnectParams.parse(dsn), connections=1) as bridge:
+        bridges.append(bridge)
+        nursery.start_soon(call)
+        await trio.sleep(0.05)
+
+
+async def test_a_worker_that_is_cancelled_tells_its_caller(bridge: Bridge) -> None:
+    async def call() -> None:
+        with pytest.raises(StoreUnavailable, match="it is being closed"):
+            await bridge.fetch(SLEEP, 0.2)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await trio.sleep(0.05)
+        for task in bridge._tasks:
+            task.cancel()
+
+
+async def test_a_goodbye_that_fails_is_a_hangup(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(_connection: object, *, timeout: float) -> None:  # noqa: ASYNC109 -- asyncpg's own signature
+        await asyncio.sleep(0)
+        raise TimeoutError
+
+    async with open_bridge(ConnectParams.parse(dsn), connections=2):
+        monkeypatch.setattr(asyncpg.Connection, "close", failing)
+    await until(lambda: backends(dsn) == 0)
 
 
 async def test_what_the_block_raises_comes_out_as_itself(dsn: str) -> None:
@@ -313,6 +355,25 @@ async def test_a_killed_backend_costs_its_caller_an_error_and_nobody_else(bridge
     await until(lambda: backends(dsn) == 2)
 
 
+async def test_whoever_waits_is_told_when_the_last_connection_is_lost(dsn: str) -> None:
+    failures: list[str] = []
+    async with open_bridge(ConnectParams.parse(dsn), connections=1) as bridge:
+
+        async def call() -> None:
+            with pytest.raises(StoreUnavailable) as raised:
+                await bridge.fetch(SLEEP, 1.0)
+            failures.append(str(raised.value))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(call)
+            await trio.sleep(0.05)
+            ours(dsn, "pg_terminate_backend(pid)")
+        assert len(failures) == 3
+        await until(lambda: bridge.available)
+        await all_answer(bridge)
+
+
 async def test_backends_killed_while_idle_are_replaced_without_a_call(bridge: Bridge, dsn: str) -> None:
     before = pids(dsn)
     ours(dsn, "pg_terminate_backend(pid)")
@@ -337,12 +398,12 @@ async def test_a_fault_inside_a_worker_costs_one_connection(bridge: Bridge, monk
 
 
 async def test_a_connection_that_cannot_be_reset_is_replaced(bridge: Bridge, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unmended(connection: "asyncpg.Connection[Any]") -> bool:
-        await connection.reset()
-        return False
+    async def failing(_connection: object, *, timeout: float) -> None:  # noqa: ASYNC109 -- asyncpg's own signature
+        await asyncio.sleep(0)
+        raise TimeoutError
 
     before = {(await bridge.fetch(PID))[0]["pid"]}
-    monkeypatch.setattr(bridge_module._Worker, "_mend", staticmethod(unmended))
+    monkeypatch.setattr(asyncpg.Connection, "reset", failing)
     for _ in range(2):
         with pytest.raises(SchemaMismatch):
             await bridge.fetch(Statement("nowhere", "", "SELECT * FROM nowhere"))
@@ -419,6 +480,11 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
 async def test_options_that_the_driver_does_not_know_are_the_operators() -> None:
     with pytest.raises(ConfigError, match="check its options"):
         await migrate("postgresql://forged@127.0.0.1:1/db?sslmode=maybe")
+
+
+async def test_a_host_that_does_not_resolve_is_named() -> None:
+    with pytest.raises(StoreUnavailable, match=r"nowhere\.invalid/db is unavailable: \w"):
+        await migrate("postgresql://nowhere.invalid/db?user=forged")
 
 
 async def test_no_password_is_in_any_error_or_repr(dsn: str) -> None:

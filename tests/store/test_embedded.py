@@ -131,8 +131,13 @@ async def test_it_is_durable_private_and_asks_for_the_password(copied: Path) -> 
         password = paths.password.read_text().strip()
         assert len(password) >= 40
         assert password not in repr(params) + params.shown + paths.log.read_text()
+        found = cluster.read_pid_file(paths)
+        assert found is not None
+        assert cluster.segment_in_use(found.shm_id)
         assert b"HOME=" not in environment_of(postmaster(copied))
     assert not paths.socket.exists()
+    assert not cluster.segment_in_use(found.shm_id)
+    assert not cluster.segment_in_use(None)
 
 
 @pytest.mark.parametrize("name", ["with a space", "comma, \"quote\" and 'tick'", "é" * 60])
@@ -371,6 +376,7 @@ async def test_a_setting_that_the_server_refuses_is_shown(copied: Path) -> None:
         async with embedded_postgres(copied, settings={"shared_buffers": "lots"}):
             pytest.fail("must not start")
     assert cluster.read_pid_file(layout(copied)) is None
+    assert not layout(copied).socket.exists()
 
 
 async def test_a_cluster_that_cannot_be_made_says_why(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -78,9 +79,22 @@ class Peer:
     url: str
     pid: int
 
-    def client(self, token: str) -> httpx.Client:
+    def client(self, token: str) -> httpx.AsyncClient:
         """A client that speaks to the peer directly, past anything under test. The caller closes it."""
-        return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=_ASK_SECONDS)
+        return httpx.AsyncClient(base_url=self.url, headers=_bearer(token), timeout=_ASK_SECONDS, trust_env=False)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it take connections and bytes for the length of the block, and do nothing about them until its end."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
 
 
 # --- Node ------------------------------------------------------------------------------------------------------------
@@ -190,7 +204,15 @@ def _install(node: Node, home: Path, staging: Path) -> None:
     """Under the lock: install into a folder of a fresh name, then give it its own."""
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=staging))
+    try:
+        folder = Path(tempfile.mkdtemp(dir=staging))
+        _fetch(node, folder)
+        folder.rename(home)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _fetch(node: Node, folder: Path) -> None:
     (folder / "package.json").write_text(json.dumps(_PACKAGE), encoding="utf-8")
     # No script of a package runs, and nothing is asked or told besides the packages.
     flags = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1")
@@ -205,14 +227,14 @@ def _install(node: Node, home: Path, staging: Path) -> None:
             timeout=_INSTALL_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        why = f"npm did not end within {_INSTALL_SECONDS:g} s"
-        raise PeerUnavailable(f"emulate@{VERSION} cannot be installed: {why}; is its registry in reach?") from error
+        raise _not_installed(f"npm did not end within {_INSTALL_SECONDS:g} s") from error
     if done.returncode != 0 or not (folder / _ENTRY).is_file():
         code = _NPM_CODE.search(done.stderr)
-        why = f"npm says {code[1]}" if code else f"npm ended with {done.returncode}"
-        raise PeerUnavailable(f"emulate@{VERSION} cannot be installed: {why}; is its registry in reach?")
-    folder.rename(home)
-    shutil.rmtree(staging, ignore_errors=True)
+        raise _not_installed(f"npm says {code[1]}" if code else f"npm ended with {done.returncode}")
+
+
+def _not_installed(why: str) -> PeerUnavailable:
+    return PeerUnavailable(f"emulate@{VERSION} cannot be installed: {why}; is npm's registry in reach?")
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
@@ -259,12 +281,13 @@ def _start(node: Node, entry: Path, seed: Path, port: int, output: int) -> "subp
     return subprocess.Popen(
         (
             *node.node,
-            *("--import", _END_WITH_STDIN, str(entry)),
-            *("start", "--service", "github", "--host", "127.0.0.1", "--port", str(port), "--seed", str(seed)),
+            *("--import", _END_WITH_STDIN, str(entry.resolve())),
+            *("start", "--service", "github", "--host", "127.0.0.1", "--port", str(port)),
+            *("--seed", str(seed.resolve())),
             # Else the URLs in its answers name another host than the one that it listens on.
             *("--base-url", f"http://127.0.0.1:{port}"),
         ),
-        cwd=entry.parent,
+        cwd=entry.parent,  # it would take a configuration out of the current folder
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -274,12 +297,11 @@ def _start(node: Node, entry: Path, seed: Path, port: int, output: int) -> "subp
 def _answers(peer: Peer, process: "subprocess.Popen[bytes]", token: str, login: str) -> bool:
     """Wait until it does; False if it ends before, or never answers as itself."""
     deadline = time.monotonic() + _START_SECONDS
-    with peer.client(token) as client:
-        while process.poll() is None and time.monotonic() < deadline:
-            with suppress(httpx.TransportError):
-                answer = client.get("/user")
-                return answer.status_code == httpx.codes.OK and f'"login":"{login}"' in answer.text
-            time.sleep(_POLL_SECONDS)
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(httpx.TransportError):
+            answer = httpx.get(f"{peer.url}/user", headers=_bearer(token), timeout=_ASK_SECONDS, trust_env=False)
+            return answer.status_code == httpx.codes.OK and f'"login":"{login}"' in answer.text
+        time.sleep(_POLL_SECONDS)
     return False
 
 

@@ -206,9 +206,7 @@ class World:
         call = ForgeCall(call_id="1", arm=arm, forge=forge, client_request_id=key)
         return await self.service.execute(who, call, context or CallContext(who.container, guard or Guard()))
 
-    def ask(
-        self, nursery: trio.Nursery, arm: Arm = CREATE, key: str = "k-1", *, caller: Caller | None = None
-    ) -> Asked:
+    def ask(self, nursery: trio.Nursery, arm: Arm = CREATE, key: str = "k-1", *, caller: Caller | None = None) -> Asked:
         """One call in a task of its own."""
         asked = Asked()
 
