@@ -28,6 +28,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Final, NamedTuple
 
 HANDLE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,38}", re.ASCII)
@@ -157,7 +158,8 @@ _SHORT_RUN: Final = 16
 
 # Every character that any common reader takes for the end of a line.
 _LINE_END: Final = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
+# In pieces, since normalisation sorts combining marks in quadratic time; they are dropped, so their order is nothing.
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]{1,256}")
 # An override turns text round on the screen; it is kept as a control character that is otherwise a mark.
 _OVERRIDE, _POP = "\x0e", "\x0f"
 
@@ -289,6 +291,7 @@ _OTHERWISE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], 
     (re.compile(r"\\[a-z]+"), lambda found: ":" if found[0] == "\\colon" else ""),
 )
 """Other readings of a line, each as what is found and what is shown in its place."""
+_MAYBE_OTHERWISE: Final = re.compile(rf"[<\\{_OVERRIDE}]")
 
 _POINT: Final = re.compile(
     r"""[0-9a-z:=\x80-\U0010ffff]+|<!--|--!?>|<(?=[a-z/!?])|>|["']|\]\(|\]\[|\[\^|[])\n\r\v\f\x1c-\x1e]"""
@@ -353,10 +356,18 @@ def _read_word(seen: int, word: str) -> int:
     return seen
 
 
-def _read_line(  # noqa: C901, PLR0912 -- a table: what each point does to each set
+def _read_line(reading: _Reading, line: str) -> _Reading | None:
+    """Read one line, as shown; None if a header ends in it."""
+    after = _read_straight(reading, line)
+    if after is None or _reads_otherwise(line):
+        return None
+    # Nothing but a comment goes on over a blank line.
+    return _Reading(after.seen, after.comment) if not line or line.isspace() else after
+
+
+def _read_straight(  # noqa: C901, PLR0912 -- a table: what each point does to each set
     reading: _Reading, line: str
 ) -> _Reading | None:
-    """Read one line, as shown; None if a header ends in it."""
     seen, comment, tag, attributes, double, single, target, label = reading
     seen |= _START
     word = ""
@@ -394,8 +405,6 @@ def _read_line(  # noqa: C901, PLR0912 -- a table: what each point does to each 
                     return None
             case _:  # the end of a line
                 seen |= _START
-    if not line or line.isspace():  # nothing but a comment goes on over a blank line
-        return _Reading(seen, comment)
     return _Reading(seen, comment, tag, attributes, double, single, target, label)
 
 
@@ -406,8 +415,10 @@ def _quote(outside: int, inside: int, *, opens: bool) -> tuple[int, int]:
 
 def _reads_otherwise(line: str) -> bool:
     """Whether one line by itself reads as a header in another way than from left to right as it stands."""
+    if not _MAYBE_OTHERWISE.search(line):
+        return False
     return any(
-        other != line and _read_line(_Reading(), other) is None
+        other != line and _read_straight(_Reading(), other) is None
         for other in (pattern.sub(shown, line) for pattern, shown in _OTHERWISE)
     )
 
@@ -416,8 +427,7 @@ def _reads_otherwise(line: str) -> bool:
 
 _EXACTLY: Final = 4096
 """A header that is spread over more lines takes up to as many again before it along."""
-
-
+_SHORT_LINE: Final = 8
 _ASCII_BLANKS: Final = " \t\n\r\v\f"
 
 
@@ -431,24 +441,26 @@ def _strip_lines(text: str) -> str:
         if separator_due and not raw.strip():
             separator_due = False
             continue
-        separator_due = False
-        line = _shown_line(raw)
+        line = _show_short(raw) if len(raw) <= _SHORT_LINE else _show_line(raw)
         kept.append(raw)
         shown.append(line)
         readings.append(reading)
-        after = _read_line(reading, line)
-        if after is not None and not _reads_otherwise(line):
+        after = _read(reading, line)
+        separator_due = False
+        if after is not None:
             reading = after
             continue
-        begin = _begin(shown) if after is None else len(shown) - 1
+        begin = _begin(shown)
         reading = readings[begin]
         del kept[begin:], shown[begin:], readings[begin:]
         separator_due = not kept
     return "".join(kept)
 
 
-def _shown_line(raw: str) -> str:
-    line = _BLOCK_TAG.sub("\n<", _shown(raw))
+def _show_line(raw: str) -> str:
+    line = _shown(raw)
+    if "<" in line:
+        line = _BLOCK_TAG.sub("\n<", line)
     # A line of invisible characters is blank to the eye, and goes on with its paragraph.
     return "\0" + line if not line.strip() and raw.strip(_ASCII_BLANKS) else line
 
@@ -467,11 +479,20 @@ def _begin(shown: list[str]) -> int:
 
 def _reads_from(shown: list[str], begin: int) -> bool:
     reading: _Reading | None = _Reading()
-    for number in range(begin, len(shown)):
+    for line in islice(shown, begin, None):
         if reading is None:
             break
-        reading = _read_line(reading, shown[number])
+        reading = _read(reading, line)
     return reading is None
+
+
+def _read(reading: _Reading, line: str) -> _Reading | None:
+    return _read_short(reading, line) if len(line) <= _SHORT_LINE else _read_line(reading, line)
+
+
+# Text that is nothing but short lines has the most of them.
+_show_short: Final = lru_cache(maxsize=4096)(_show_line)
+_read_short: Final = lru_cache(maxsize=4096)(_read_line)
 
 
 def _split(text: str) -> list[str]:

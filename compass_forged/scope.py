@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from compass_forged.wire.schema import PROVIDERS
+
 SCOPE_MAX_PATTERNS: Final = 200
 _PATTERN = re.compile(
     r"(?P<provider>[a-z][a-z0-9]{0,31})(?::(?P<host>[a-z0-9][a-z0-9.:-]{0,252}))?/(?P<repo>[a-z0-9*._/-]{1,140})",
@@ -27,7 +29,11 @@ def check_scope(patterns: Iterable[str]) -> tuple[str, ...]:
     if len(checked) > SCOPE_MAX_PATTERNS:
         raise ValueError(f"scope: {len(checked)} patterns; at most {SCOPE_MAX_PATTERNS} are allowed")
     for pattern in checked:
-        _compile(pattern)
+        provider, _host, _repo = _compile(pattern)
+        if provider not in PROVIDERS:
+            raise ValueError(
+                f"scope: {pattern[:80]!r} names no provider ({', '.join(PROVIDERS)}); write github/acme/* for acme/*"
+            )
     return checked
 
 

@@ -161,7 +161,7 @@ def test_what_is_no_toml_is_refused(path: Path, text: bytes) -> None:
         ("[budget]\nreserves = 1", "budget.reserves: unknown key; did you mean 'reserve'?"),
         ('[log]\nlevels = "info"', "log.levels: unknown key; did you mean 'level'?"),
         ('store = { envv = "X" }', "store.envv: unknown key; did you mean 'env'?"),
-        (FORGE + "defualt = true", "forge[0].defualt: unknown key; did you mean 'default'?"),
+        (FORGE + "defaultt = true", "forge[0].defaultt: unknown key; did you mean 'default'?"),
         (FORGE + '[[forge]]\nprovidr = "github"', "forge[1].providr: unknown key; did you mean 'provider'?"),
         (
             '[[forge]]\nprovider = "github"\nauthor = { fil = "/x" }',

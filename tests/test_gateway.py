@@ -311,11 +311,12 @@ async def test_a_frame_that_is_whole_just_in_time_is_answered(autojump_clock: Mo
 
 async def test_bytes_that_come_after_the_time_is_up_are_no_error_of_the_daemon(mock_clock: MockClock) -> None:
     async with rig(Relay()) as made:
-        client = made.connect()
+        ours, theirs = memory_stream_pair()
+        client = made.serve(theirs, RawClient(ours))
         await client.stream.send_all(frame_of(call_of())[:5])
         await wait_all_tasks_blocked()
         mock_clock.jump(10.5)
-        await client.stream.send_all(b"\0")  # arrives before the deadline is looked at
+        theirs.receive_stream.put_data(b"\0")  # wakes the reader before its deadline is looked at
         assert fault_of(await client.reply()) == "invalid_argument"
         assert await client.reply_or_end() is None
         assert made.counters.total("internal_errors") == 0

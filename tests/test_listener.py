@@ -537,8 +537,17 @@ def test_accepting_survives_a_process_without_descriptors(tmp_path: Path) -> Non
     assert ended.stdout.endswith("served\n")
 
 
-async def test_a_slot_is_taken_before_the_accept(run_dir: RunDir) -> None:
+async def test_a_slot_is_taken_before_the_accept(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     began, may_end = [], trio.Event()
+    accepted: list[Peer] = []
+    accept = UnixListener.accept
+
+    async def counted(listener: UnixListener) -> tuple[trio.SocketStream, Peer]:
+        found = await accept(listener)
+        accepted.append(found[1])
+        return found
+
+    monkeypatch.setattr(UnixListener, "accept", counted)
 
     async def handler(stream: trio.SocketStream, peer: Peer) -> None:
         async with stream:
@@ -554,7 +563,7 @@ async def test_a_slot_is_taken_before_the_accept(run_dir: RunDir) -> None:
                 await clients[2].receive_some(1)
             # The third waits in the backlog: the kernel has it, this process has not.
             assert waiting.cancelled_caught
-            assert len(began) == 2
+            assert (len(accepted), len(began)) == (2, 2)
             may_end.set()
             assert await clients[2].receive_some(1) == b""  # served, and ended like the others
             assert len(began) == 3

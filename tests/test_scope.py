@@ -9,6 +9,11 @@ def allowed(scope: tuple[str, ...] | None, repo: str, provider: str = "github", 
     return allows(scope, provider=provider, host=host, repo=repo, default_host="github.com")
 
 
+def test_a_pattern_without_a_provider_is_refused_before_it_allows_nothing() -> None:
+    with pytest.raises(ValueError, match=r"'acme/\*' names no provider \(github, gitlab, forgejo, linear\)"):
+        check_scope(["acme/*"])
+
+
 def test_no_scope_allows_all_and_an_empty_one_nothing() -> None:
     assert allowed(None, "acme/site")
     assert not allowed((), "acme/site")

@@ -28,6 +28,10 @@ _Cursor: TypeAlias = Annotated[str, Meta(max_length=2048)]
 _Labels: TypeAlias = Annotated[list[Annotated[str, Meta(max_length=256)]], Meta(max_length=100)]
 
 
+PROVIDERS = ("github", "gitlab", "forgejo", "linear")
+"""Every provider that has a word on the wire; which of them a daemon has is its configuration's matter."""
+
+
 # --- canonical types, reply direction -------------------------------------------------------------------------------
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from bench.support.processes import ChildFailed, child
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.process
@@ -58,3 +60,22 @@ def test_roundtrip_refuses_options_it_does_not_know() -> None:
     done = run_quickly("bench_roundtrip.py", "--operation", "merge")
     assert done.returncode == 2
     assert "--operation" in done.stderr
+
+
+def test_a_child_that_crashes_is_named_with_its_exit_status_and_its_last_words(tmp_path: Path) -> None:
+    last_words = r"'serve_echo' ended with exit status 1(?s:.*)JSONDecodeError"
+    arguments = ("a", "b", "no json")
+    with (
+        child("bench.support.serve_echo", *arguments, scratch=tmp_path) as crashing,
+        pytest.raises(ChildFailed, match=last_words) as caught,
+    ):
+        crashing.line(30)
+    assert "Traceback" in str(caught.value)
+
+
+def test_a_child_that_says_nothing_in_time_is_named(tmp_path: Path) -> None:
+    with (
+        child("bench.support.load_light", scratch=tmp_path) as silent,
+        pytest.raises(ChildFailed, match="said nothing"),
+    ):
+        silent.line(0.01)

@@ -5,8 +5,7 @@ than GitHub, and what it does not enforce is shown elsewhere, against recorded a
 
 * A token that it does not know is its first user's, so a wrong token goes unnoticed. The tests that show whose token
   went use the second forge, whose token is not the first user's.
-* No ETag, no redirect of a renamed repository (404), no secondary limits and no creation pace; a primary limit that no
-  test could use up.
+* No ETag, no redirect of a renamed repository (404), and no creation pace: ninety issues in a row are taken.
 * No limit on a body's size, no dropped labels: a label that is new is made, whoever asks.
 * Issues that are off are 404, not 410; a private repository is 403 to those who may not see it, not 404. The latter is
   welcome: it shows that both are answered alike.
@@ -14,7 +13,8 @@ than GitHub, and what it does not enforce is shown elsewhere, against recorded a
   can be written there. That a listing is filtered cannot fail here; that it is not confused by numbers that are missing
   can.
 * Its times have fractions of a second, and its repositories' names are told apart by case, which GitHub does not.
-* No combined status, no files of a pull request, no inline comments by line, self-approval and duplicate pull requests.
+* A pull request has no files and its head no combined status (404); a review cannot comment on a line; approving one's
+  own pull request and opening the same one twice are allowed.
 """
 
 import uuid
