@@ -176,7 +176,7 @@ class Hub:
         self._lives.add(life)
         if not life.is_write:
             await self._execute(life, context)
-            return self._ended(life)
+            return self._ended(life, context)
         nursery = self._nursery
         assert nursery is not None  # noqa: S101 -- _admit saw it, and there is no checkpoint since
         nursery.start_soon(self._execute, life, context, name=f"write {life.call.call_id}")
@@ -188,7 +188,7 @@ class Hub:
         finally:
             life.answered = True
             life.give_up(end)
-        return self._ended(life)
+        return self._ended(life, context)
 
     async def _execute(self, life: _Life, context: CallContext) -> None:
         """Run the call to its end inside its own scope; keeps what came of it and raises nothing but Cancelled."""
@@ -213,7 +213,7 @@ class Hub:
             if life.answered and life.sent:
                 self._log_late(life, context)
 
-    def _ended(self, life: _Life) -> ResultArm:
+    def _ended(self, life: _Life, context: CallContext) -> ResultArm:
         if life.fault is not None:
             raise life.fault
         if life.result is not None:
@@ -224,7 +224,7 @@ class Hub:
             raise Fault("permission_denied", "the session was unbound while the call was under way")
         if life.end == "stopping" and not life.sent:
             raise Fault("unavailable", "the daemon stopped before the call was sent; try again", retry_after_ms=1000)
-        return error_result(_deadline_error(life))
+        return error_result(_deadline_error(life, context))
 
     # --- what ends many calls ---------------------------------------------------------------------------------------
 
@@ -306,10 +306,11 @@ def fault_frame(fault: Fault, call_id: str) -> FaultFrame:
     )
 
 
-def _deadline_error(life: _Life) -> CallError:
+def _deadline_error(life: _Life, context: CallContext) -> CallError:
     if not life.is_write:
         return CallError("deadline_exceeded", "the forge did not answer within the deadline")
-    if life.sent:
+    joined = context.waits_on
+    if life.sent or (joined is not None and joined.sent):
         return CallError(
             "deadline_exceeded",
             "the write was sent and no answer came within the deadline; retry a create under the same key",

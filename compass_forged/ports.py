@@ -215,6 +215,8 @@ class CallContext:
         coordinate: where the call went, as ``provider:host/repo``, for the log; the service fills it in.
         may_touch: whether the call may go on in the repository, told by its new name, to which the forge redirects.
             Where this is None, a read is followed and a write is not.
+        waits_on: the guard of the create that this one has joined, while it waits for that one's end: if the call is
+            given up meanwhile, the other's sending decides what is known.
     """
 
     container: str
@@ -222,6 +224,7 @@ class CallContext:
     forge_requests: int = 0
     coordinate: str = ""
     may_touch: Callable[[str], bool] | None = None
+    waits_on: WriteGuard | None = None
 
 
 class Provider(Protocol):

@@ -36,6 +36,7 @@ from compass_forged.ports import (
     Coordinate,
     Provider,
     Store,
+    WriteGuard,
 )
 from compass_forged.providers.registry import Entry, Registry
 from compass_forged.scope import allows
@@ -86,6 +87,7 @@ class _Flight:
     """A keyed create under way in this process; others under the same key wait for ``done``."""
 
     fingerprint: bytes
+    guard: WriteGuard
     done: trio.Event
     artifact: AuthoredArtifact | None = None
     error: CallError | None = None
@@ -216,14 +218,16 @@ class ForgeService:
         key = (bound.account.agent_id, call.client_request_id)
         fingerprint = request_fingerprint(bound.entry.provider, bound.entry.host, bound.repo, arm)
         while (flight := self._flights.get(key)) is not None:
+            bound.context.waits_on = flight.guard
             await flight.done.wait()  # bounded by the call's own deadline
+            bound.context.waits_on = None
             if answer := _joined(flight, fingerprint):
                 self._counters.add("memo_joins")
                 return answer
         return await self._lead(bound, arm, key, fingerprint)
 
     async def _lead(self, bound: _Call, arm: CreateIssue, key: tuple[int, str], fingerprint: bytes) -> ResultArm:
-        flight = self._flights[key] = _Flight(fingerprint, trio.Event())
+        flight = self._flights[key] = _Flight(fingerprint, bound.context.guard, trio.Event())
         try:
             memo = await self._store.authored_artifact_by_request_id(*key)  # 5. memo
             if memo is not None:

@@ -52,6 +52,20 @@ async def test_a_deadline_after_the_send_answers_unknown_and_the_same_key_gets_t
     assert len(world.store.recorded) == 1
 
 
+@pytest.mark.parametrize(("before", "outcome"), [(0, "unknown"), (40, "not_sent")])
+async def test_a_joiner_whose_deadline_passes_knows_only_what_its_leader_knows(
+    before: float, outcome: str, autojump_clock: MockClock
+) -> None:
+    world = await new_world()
+    world.forge.script("create_issue", Step(before=before, after=40))
+    async with hub_over(world) as hub, trio.open_nursery() as nursery:
+        nursery.start_soon(hub.relay, "s-1", CALL)
+        await wait_all_tasks_blocked()
+        joiner = msgspec.structs.replace(CALL, call_id="2", timeout_ms=5000)
+        assert refused(await hub.relay("s-1", joiner)) == ("deadline_exceeded", outcome)
+        assert trio.current_time() == pytest.approx(5)
+
+
 async def test_a_deadline_before_the_send_answers_not_sent_and_nothing_stands(autojump_clock: MockClock) -> None:
     world = await new_world()
     world.forge.script("create_issue", Step(before=40))
