@@ -41,6 +41,7 @@ _HEADER: Final = re.compile(
     rf"(?: ref=({_REF.pattern}))?`",
     re.ASCII,
 )
+_OUR_TOP: Final = re.compile(rf"(?:{_HEADER.pattern})(?:\n\n|\r\n\r\n|(?:\r\n|\n)?\Z)", re.ASCII)
 
 
 class BodyTooLarge(ValueError):
@@ -140,7 +141,19 @@ def strip(body: str) -> str:
     Removing lines can bring others together that then read as a header. They go too: the reading that leads on after
     a removal is the one that stood where the removed lines began.
     """
-    return _strip_lines(body) if may_hold_header(body) else body
+    rest = _without_our_own(body)
+    return _strip_lines(rest) if may_hold_header(rest) else rest
+
+
+def _without_our_own(body: str) -> str:
+    """``body`` without the header and separator that ``stamp`` puts on top.
+
+    What every body that comes back from a forge begins with, so it is cut off by the letter rather than read.
+    """
+    at = 0
+    while found := _OUR_TOP.match(body, at):
+        at = found.end()
+    return body[at:]
 
 
 def may_hold_header(body: str) -> bool:
@@ -212,17 +225,16 @@ def _look_alikes() -> dict[int, str]:
 _CONFUSABLE: Final = _look_alikes()
 
 
+_NOTHING: Final = re.compile(rf"[^\w:=<>\[\]()!\-\"'\\\n{_OVERRIDE}{_POP}]")
+_DIGIT: Final = re.compile(r"[^\D0-9]")
+
+
 def _fold(run: str) -> str:
     """A run of non-ASCII text as what it looks like: only letters, digits and what matters here stay."""
-    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", run).casefold()).translate(_CONFUSABLE)
-    return "".join([_digit(char) for char in folded if char.isalnum() or char in _KEPT])
-
-
-_KEPT: Final = frozenset(":=<>[]()!-\"'\\\n" + _OVERRIDE + _POP)
-
-
-def _digit(char: str) -> str:
-    return char if char.isascii() else str(unicodedata.decimal(char, char))
+    # Look-alikes first: decomposition makes a sigma of the lunate one, which looks like a c.
+    folded = unicodedata.normalize("NFKD", run.translate(_CONFUSABLE)).casefold()
+    folded = unicodedata.normalize("NFKD", folded).translate(_CONFUSABLE)
+    return _DIGIT.sub(lambda found: str(unicodedata.decimal(found[0])), _NOTHING.sub("", folded))
 
 
 # A text has few different short runs, many times each. Long ones are not kept: a container chooses them.
@@ -294,7 +306,7 @@ _OTHERWISE: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], 
 _MAYBE_OTHERWISE: Final = re.compile(rf"[<\\{_OVERRIDE}]")
 
 _POINT: Final = re.compile(
-    r"""[0-9a-z:=\x80-\U0010ffff]+|<!--|--!?>|<(?=[a-z/!?])|>|["']|\]\(|\]\[|\[\^|[])\n\r\v\f\x1c-\x1e]"""
+    r"""[0-9a-z:=\x80-\U0010ffff]+|<!---?>|<!(?=--)|--!?>|<(?=[a-z/!?])|>|["']|\]\(|\]\[|\[\^|[])\n\r\v\f\x1c-\x1e]"""
 )
 
 
@@ -374,10 +386,14 @@ def _read_straight(  # noqa: C901, PLR0912 -- a table: what each point does to e
     for found in _POINT.finditer(line):
         before, word = word, ""
         match found[0]:
-            case "<" | "<!--" as opened:
+            case "<" | "<!" as opened:
                 tag |= seen
                 attributes |= seen
-                comment |= seen if opened == "<!--" else 0
+                comment |= seen if opened == "<!" else 0
+            case "<!-->" | "<!--->":  # a whole comment to some, the beginning of one to others
+                seen |= tag | attributes | comment
+                tag = attributes = 0
+                comment = seen
             case ">":
                 seen |= tag | attributes
                 tag = attributes = 0
@@ -441,6 +457,9 @@ def _strip_lines(text: str) -> str:
         if separator_due and not raw.strip():
             separator_due = False
             continue
+        if raw == "\n" and kept and kept[-1].endswith("\r"):
+            kept[-1] += raw  # what stood between is gone, and the two are one end of a line from now on
+            continue
         line = _show_short(raw) if len(raw) <= _SHORT_LINE else _show_line(raw)
         kept.append(raw)
         shown.append(line)
@@ -478,12 +497,13 @@ def _begin(shown: list[str]) -> int:
 
 
 def _reads_from(shown: list[str], begin: int) -> bool:
-    reading: _Reading | None = _Reading()
+    reading = _Reading()
     for line in islice(shown, begin, None):
-        if reading is None:
-            break
-        reading = _read(reading, line)
-    return reading is None
+        after = _read(reading, line)
+        if after is None:
+            return True
+        reading = after
+    return False
 
 
 def _read(reading: _Reading, line: str) -> _Reading | None:

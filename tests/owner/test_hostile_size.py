@@ -103,13 +103,13 @@ def _strip_within(body: str, seconds: float) -> str:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_mebibyte_is_done_in_seconds(name: str) -> None:
     stripped = _strip_within(HOSTILE[name](MIB), SECONDS_MIB)
-    assert _strip_within(stripped, SECONDS_MIB) == stripped
     assert HEADER not in stripped.splitlines()
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_body_of_a_forge_is_done_at_once(name: str) -> None:
     stripped = _strip_within(HOSTILE[name](1 << 16), SECONDS_64_KIB)
+    assert _strip_within(stripped, SECONDS_64_KIB) == stripped
     assert HEADER not in stripped.splitlines()
 
 

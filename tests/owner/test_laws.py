@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from itertools import pairwise
 
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -114,6 +115,7 @@ def test_a_second_author_takes_over_whole(body: str, first: Author, second: Auth
 
 @given(bodies)
 @example("compass:\n\nowner\nagent=")
+@example(f'com<b title="a>\r{HEADER}\n\nb">pass:owner agent=a')
 @example("c<!--\nx-->ompass:owner agent=a -->ompass:owner agent=a")
 def test_strip_is_idempotent(body: str) -> None:
     stripped = owner.strip(body)
@@ -123,6 +125,14 @@ def test_strip_is_idempotent(body: str) -> None:
 @given(bodies, authors, refs)
 def test_strip_takes_back_what_stamp_wrote(body: str, author: Author, ref: str) -> None:
     assert owner.strip(owner.stamp(body, author, 0, ref=ref)) == owner.strip(body)
+
+
+@given(st.lists(st.sampled_from(("\n\n", "\r\n\r\n", "\n", "\r\n", "\n \n", "")), max_size=3), bodies, authors, refs)
+def test_cutting_our_own_header_off_is_what_reading_it_would_do(
+    ends: list[str], body: str, author: Author, ref: str
+) -> None:
+    text = "".join(owner.header(author, ref) + end for end in ends) + body
+    assert owner.strip(text) == owner._strip_lines(text)
 
 
 @given(bodies)
@@ -140,13 +150,13 @@ def test_only_the_first_line_of_a_stamped_text_reads_as_a_header(body: str, auth
 @given(bodies)
 def test_no_two_lines_read_as_a_header_together(body: str) -> None:
     kept = lines(owner.strip(body))
-    assert not any(reads_as_header(one + other) for one, other in zip(kept, kept[1:], strict=False))
+    assert not any(reads_as_header(one + other) for one, other in pairwise(kept))
 
 
 @given(bodies)
 def test_strip_only_takes_whole_lines_away(body: str) -> None:
-    rest = iter(re.split(r"(?<=\n)|(?<=\r)(?!\n)|(?<=[\v\f\x1c-\x1e\x85\u2028\u2029])", body))
-    kept = re.split(r"(?<=\n)|(?<=\r)(?!\n)|(?<=[\v\f\x1c-\x1e\x85\u2028\u2029])", owner.strip(body))
+    rest = iter(re.split(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])", body))
+    kept = re.split(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])", owner.strip(body))
     assert all(line in rest for line in kept if line)
 
 
@@ -308,7 +318,7 @@ def test_a_disguised_header_is_removed_and_its_neighbours_stay(line: str, before
 @given(disguised(), st.data())
 def test_a_disguised_header_that_is_cut_into_lines_is_removed(line: str, data: st.DataObject) -> None:
     """Cut where no entity, tag or target is cut."""
-    places = [found.end() for found in re.finditer(r"(?i)[a-z](?![^<]*>|[^&]*;|[^(]*\)|[^\[]*\])", line[:-24])]
+    places = [found.end() for found in re.finditer(r"(?i)[a-z](?![^<]*>|[^&]*;|[^(]*\)|[^\[]*\])", line)]
     assume(places)
     at = data.draw(st.sampled_from(places))
     stripped = owner.strip(f"First.\n{line[:at]}\n{line[at:]}\nLast.\n")
