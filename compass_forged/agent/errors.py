@@ -15,7 +15,8 @@ class AgentError(Exception):
         message: one line: what, where, how to mend it.
         retry_after_ms: when trying again is sensible; 0 where nothing is known.
         outcome: ``not_sent`` if the call had no effect, ``rejected`` if the forge said no, ``unknown`` if nobody
-            knows: repeat a create under the same ``client_request_id``, and look before repeating anything else.
+            knows: look with the matching read before repeating anything. A create that is still under way is joined
+            when it is repeated under the same ``client_request_id``.
     """
 
     def __init__(self, code: str, message: str, *, retry_after_ms: int = 0, outcome: str = "") -> None:

@@ -13,7 +13,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +28,17 @@ from compass_forged.demo.show import SceneFailed, Stage
 from compass_forged.emulator.app import Forge, ForgeSettings
 from compass_forged.emulator.seed import default_seed, random_token
 from compass_forged.emulator.server import serve_forge
-from compass_forged.errors import StartError
+from compass_forged.errors import ForgedError, StartError
 from compass_forged.listener import SOCKET_NAME
 from compass_forged.observability import configure_logging
+from compass_forged.store.embedded import embedded_postgres
 
 _SOCKET_ROOM: Final = 40
 """Bytes that sockets' names need below the demo's directory."""
+
+
+class DemoEnded(ForgedError):
+    """A signal ended the demo before its end."""
 
 
 def run_demo(*, keep: bool) -> None:
@@ -42,9 +47,9 @@ def run_demo(*, keep: bool) -> None:
     with demo_directory() as place, (place / "daemon.log").open("a", encoding="utf-8") as log:
         configure_logging("json", "info", log)
         try:
-            trio.run(_demo, stage, place, keep)
+            trio.run(_demo_until_signal, stage, place, keep)
         except* SceneFailed as group:
-            raise SceneFailed(f"demo: this does not hold: {group.exceptions[0]}; {_last_words(place)}") from group
+            raise SceneFailed(f"demo: this does not hold: {_first(group)}; {_last_words(place)}") from group
 
 
 @contextmanager
@@ -68,6 +73,7 @@ def demo_directory() -> Generator[Path, None, None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise StartError(f"demo: another demo runs in {place}; end that one first") from error
+        _clear(place)
         try:
             yield place
         finally:
@@ -76,13 +82,59 @@ def demo_directory() -> Generator[Path, None, None]:
         os.close(handle)
 
 
+def _clear(place: Path) -> None:
+    """Remove what a demo that was killed has left, its Postgres first."""
+    state = place / "state"
+    if state.exists():
+        with suppress(StartError):  # a cluster that cannot even be started has no server that runs
+            trio.run(_adopt_and_stop, state)
+    for left in place.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+
+
+async def _adopt_and_stop(state: Path) -> None:
+    async with embedded_postgres(state):
+        pass
+
+
+def _first(group: BaseExceptionGroup[SceneFailed]) -> BaseException:
+    """What went wrong, out of the nurseries it went through."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
 def _last_words(place: Path) -> str:
     log = place / "daemon.log"
     last = log.read_text(encoding="utf-8").splitlines()[-1:] if log.exists() else []
     return f"the daemon's last words: {last[0]}" if last else "the daemon said nothing"
 
 
-async def _demo(stage: Stage, place: Path, keep: bool) -> None:  # noqa: FBT001 -- trio.run passes by position
+async def _demo_until_signal(stage: Stage, place: Path, keep: bool) -> None:  # noqa: FBT001 -- by trio.run's position
+    """The demo; SIGTERM and SIGHUP end it early, and cleanly."""
+    ended_by = ""
+    async with trio.open_nursery() as nursery:
+
+        async def watch(*, task_status: trio.TaskStatus[None]) -> None:
+            nonlocal ended_by
+            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as received:
+                task_status.started()
+                async for number in received:
+                    ended_by = signal.Signals(number).name
+                    nursery.cancel_scope.cancel()
+
+        await nursery.start(watch)
+        await _demo(stage, place, keep=keep)
+        nursery.cancel_scope.cancel()
+    if ended_by:
+        raise DemoEnded(f"demo: ended by {ended_by}; everything is stopped and removed")
+
+
+async def _demo(stage: Stage, place: Path, *, keep: bool) -> None:
     stage.say(
         "This runs on this machine alone: a private Postgres, a forge that stands in for GitHub, the daemon, "
         "and two containers' sockets with an agent at each."
@@ -153,7 +205,7 @@ async def _containers(stage: Stage, daemon: Daemon) -> None:
             control.bind_session("mole", "s-mole-1", agent="mole", owner="bob")
 
     with stage.waiting("the runner opens three containers and binds a session in two: scout of ada, mole of bob"):
-        await trio.to_thread.run_sync(bind)
+        await trio.to_thread.run_sync(bind, abandon_on_cancel=True)  # its waits end by themselves
 
 
 async def _stay(stage: Stage, daemon: Daemon, url: str, control_token: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -111,17 +112,21 @@ def test_a_call_is_made_shown_and_replayed(shell: Shell, tmp_path: Path) -> None
         "create_issue", "repo=acme/site", "title=From the shell", f"body=@{body}", "labels=bug", "--key", "k1"
     )
     first = shell.ok(*words)
-    assert first.startswith("acme/site#4  open  From the shell\n")
+    found_number = re.match(r"acme/site#(\d+)  open  From the shell\n", first)
+    assert found_number is not None
+    number = f"issue_number={found_number[1]}"
     assert "written by agent scout of ada in session s-1 (verified)" in first
     assert "It *broke*." in first
     assert "was created by an earlier attempt" in shell.ok(*words)
-    found = json.loads(shell.ok(*shell.call("get_issue", "repo=acme/site", "issue_number=4", "--json")))
+    found = json.loads(shell.ok(*shell.call("get_issue", "repo=acme/site", number, "--json")))
     assert (found["arm"], found["issue"]["body"], found["issue"]["labels"]) == ("issue", "It *broke*.\n", ["bug"])
-    assert shell.ok(
-        *shell.call("comment_on_issue", "repo=acme/site", "issue_number=4", "body=-"), stdin="piped"
-    ).startswith("commented: http")
-    assert "piped" in shell.ok(*shell.call("get_issue", "repo=acme/site", "issue_number=4"))
-    assert "#4  open  From the shell  [bug]" in shell.ok(*shell.call("list_issues", "repo=acme/site", "labels=bug"))
+    assert shell.ok(*shell.call("comment_on_issue", "repo=acme/site", number, "body=-"), stdin="piped").startswith(
+        "commented: http"
+    )
+    assert "piped" in shell.ok(*shell.call("get_issue", "repo=acme/site", number))
+    assert f"#{found_number[1]}  open  From the shell  [bug]" in shell.ok(
+        *shell.call("list_issues", "repo=acme/site", "labels=bug")
+    )
 
 
 def test_a_failed_call_is_one_line_and_exit_1(shell: Shell) -> None:

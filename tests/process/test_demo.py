@@ -115,6 +115,22 @@ def test_a_killed_demo_is_cleared_by_the_next_one(demo: Demo) -> None:
     assert demo.left_processes() == []
 
 
+def test_what_was_written_in_a_kept_demo_that_was_killed_is_nothing_to_the_next_one(demo: Demo) -> None:
+    process = demo.start("--keep")
+    said = _wait_for(process, "daemon.log")
+    (create,) = {line.strip() for line in said.splitlines() if "call create_issue" in line}
+    done = subprocess.run(
+        ["/bin/sh", "-c", create], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    process.kill()
+    process.communicate(timeout=SECONDS)
+    status, said = demo.run()
+    assert status == 0, said
+    assert demo.left_files() == []
+    assert demo.left_processes() == []
+
+
 def test_kept_demo_prints_commands_that_work_and_stops_on_ctrl_c(demo: Demo) -> None:
     process = demo.start("--keep")
     said = _wait_for(process, "daemon.log")
@@ -136,10 +152,12 @@ def test_kept_demo_prints_commands_that_work_and_stops_on_ctrl_c(demo: Demo) -> 
     assert demo.left_processes() == []
 
 
-def test_an_interrupted_demo_leaves_nothing_behind(demo: Demo) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("moment", ["listens on", "the daemon listens"])
+def test_an_interrupted_demo_leaves_nothing_behind(demo: Demo, moment: str, number: signal.Signals) -> None:
     process = demo.start()
-    _wait_for(process, "listens on")
-    process.send_signal(signal.SIGINT)
+    _wait_for(process, moment)
+    process.send_signal(number)
     process.communicate(timeout=SECONDS)
     assert process.returncode == 1
     assert demo.left_files() == []
