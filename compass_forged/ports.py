@@ -186,8 +186,13 @@ class Store(Protocol):
         """The key of the ``ref`` in stamped creates: 32 random bytes, made once, shared by all daemons of the store."""
         ...
 
-    async def attribution_of(self, coordinates: Collection[Coordinate]) -> dict[Coordinate, IndexedAuthor]:
-        """Who wrote these artifacts, for those that the index holds, in one query."""
+    async def attribution_of(
+        self, coordinates: Collection[Coordinate], *, asker: int | None = None
+    ) -> dict[Coordinate, IndexedAuthor]:
+        """Who wrote these artifacts, for those that the index holds, in one query.
+
+        ``asker`` is the account on whose behalf this is asked: whoever waits is served in turns by account.
+        """
         ...
 
 

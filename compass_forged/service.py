@@ -174,9 +174,10 @@ class ForgeService:
             raise _not_yet(call)
         known = self._registry.find(call.forge)
         repo = known.author.canonical_repo(call.arm.repo) if known else call.arm.repo
+        if known:
+            context.coordinate = f"{known.provider}:{known.host}/{repo}"
         self._check_scope(caller, call, known, repo)  # 3. scope
         entry = known or self._registry.resolve(call.forge)  # 4. provider and role
-        context.coordinate = f"{entry.provider}:{entry.host}/{repo}"
         context.may_touch = partial(self._in_scope, caller, entry.provider, entry.host)
         assert caller.account is not None  # noqa: S101 -- _author has refused it
         bound = _Call(caller.account, author, caller.session_id, entry, repo, context)
@@ -347,19 +348,19 @@ class ForgeService:
         wanted = {issue.number: bound.coordinate("issue", issue.number, issue.repo) for issue in issues}
         known: dict[Coordinate, Attribution] = {}
         if wanted:
-            known = await self._index_lookup(list(wanted.values()))
+            known = await self._index_lookup(list(wanted.values()), bound.account.agent_id)
         for issue in issues:
             await trio.lowlevel.checkpoint()  # a page of hostile bodies takes a while to strip: let others run
             claim = owner.parse(issue.body)
             issue.attribution = known.get(wanted[issue.number]) or _claimed(claim)
             issue.body = owner.strip(issue.body)
 
-    async def _index_lookup(self, coordinates: list[Coordinate]) -> dict[Coordinate, Attribution]:
+    async def _index_lookup(self, coordinates: list[Coordinate], asker: int) -> dict[Coordinate, Attribution]:
         if not self._store.available:
             return {}
         with trio.move_on_after(self._limits.attribution_seconds):
             try:
-                found = await self._store.attribution_of(coordinates)
+                found = await self._store.attribution_of(coordinates, asker=asker)
             except StoreError as error:
                 _log.warning("attribution not looked up", error=str(error))
             else:

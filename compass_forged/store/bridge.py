@@ -15,7 +15,6 @@ costs half of a bridge per call and a third of a pool's acquire. The rules:
 import asyncio
 import os
 import random
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ import trio_asyncio
 from compass_forged.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable, ValueRefused
 from compass_forged.observability import get_logger
 from compass_forged.store.connect import ConnectParams
+from compass_forged.store.lanes import FairQueue
 from compass_forged.store.statements import Statement
 from compass_forged.store.unwrap import unwrapped
 
@@ -37,6 +37,8 @@ ErrorMaker = Callable[[], StoreError]
 
 _log = get_logger(__name__)
 _QUEUE_LIMIT: Final = 1024
+_LANE_LIMIT: Final = 256
+"""How many calls may wait in all, and of one asker. A container has half as many calls in flight."""
 _TRANSACTION_ATTEMPTS: Final = 3
 _BACKOFF_FIRST_SECONDS: Final = 0.05
 _BACKOFF_MAX_SECONDS: Final = 5.0
@@ -96,6 +98,7 @@ class _Job(Generic[T]):
 
     work: Work[T]
     in_transaction: bool
+    lane: object = None
     done: trio.Event = field(default_factory=trio.Event)
     answer: outcome.Maybe[T] | None = None
 
@@ -113,7 +116,7 @@ class Bridge:
         self._params = params
         self._timeouts = timeouts
         self._constraints = constraints
-        self._queue: deque[_Job[Any]] = deque()
+        self._queue: FairQueue[_Job[Any]] = FairQueue()
         self._idle: list[_Worker] = []
         self._workers = [_Worker(self) for _ in range(connections)]
         self._tasks: list[asyncio.Task[None]] = []
@@ -126,8 +129,10 @@ class Bridge:
         """Whether at least one connection stands, as far as is known without asking."""
         return self._connected > 0 and not self._closing
 
-    async def fetch(self, statement: Statement, *arguments: object) -> list[Row]:
+    async def fetch(self, statement: Statement, *arguments: object, lane: object = None) -> list[Row]:
         """The rows of one statement, in a transaction of its own.
+
+        ``lane`` says for whom: those who wait are served in turns, so that one asker of much delays itself alone.
 
         Raises:
             StoreUnavailable: no connection, no answer in time, or too many calls waiting.
@@ -135,7 +140,10 @@ class Bridge:
             SchemaMismatch: the statement does not fit the schema.
             StoreError: what the constraint table names for a violated constraint.
         """
-        return await self._call(_Job(lambda executor: executor.fetch(statement, *arguments), in_transaction=False))
+        job: _Job[list[Row]] = _Job(
+            lambda executor: executor.fetch(statement, *arguments), in_transaction=False, lane=lane
+        )
+        return await self._call(job)
 
     async def transaction(self, work: Work[T]) -> T:
         """Run ``work`` in one transaction; an exception out of it rolls back and is raised here.
@@ -152,18 +160,18 @@ class Bridge:
         if not self.available:
             await trio.lowlevel.checkpoint()
             raise self.unavailable("no connection")
-        if len(self._queue) >= _QUEUE_LIMIT:
+        if len(self._queue) >= _QUEUE_LIMIT or self._queue.waiting_in(job.lane) >= _LANE_LIMIT:
             await trio.lowlevel.checkpoint()
-            raise self.unavailable(f"{_QUEUE_LIMIT} calls are waiting already")
-        self._queue.append(job)
+            raise self.unavailable("too many calls are waiting already")
+        self._queue.put(job.lane, job)
         self._wake_one()
         try:
             with trio.move_on_after(self._timeouts.answer):
                 await job.done.wait()
         finally:
             # Cancelled or late: a job that no worker has taken must not run for nobody.
-            if job.answer is None and job in self._queue:
-                self._queue.remove(job)
+            if job.answer is None:
+                self._queue.remove(job.lane, job)
         if job.answer is None:
             raise self.unavailable(f"no answer within {self._timeouts.answer:g} s")
         return job.answer.unwrap()
@@ -180,7 +188,7 @@ class Bridge:
 
     def take(self) -> "_Job[Any] | None":
         """The next job, or None where nothing waits."""
-        return self._queue.popleft() if self._queue else None
+        return self._queue.take()
 
     def park(self, worker: "_Worker") -> None:
         """Note that the worker waits for a job."""
@@ -204,8 +212,8 @@ class Bridge:
             self._wake_one()
             return
         _log.warning("store_lost", store=self._params.shown)
-        while self._queue:
-            self._queue.popleft().settle(outcome.Error(self.unavailable("the connection was lost")))
+        while (job := self._queue.take()) is not None:
+            job.settle(outcome.Error(self.unavailable("the connection was lost")))
 
     @property
     def closing(self) -> bool:
@@ -293,8 +301,8 @@ class Bridge:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        while self._queue:
-            self._queue.popleft().settle(outcome.Error(self.unavailable("it is being closed")))
+        while (job := self._queue.take()) is not None:
+            job.settle(outcome.Error(self.unavailable("it is being closed")))
 
 
 class _Worker:

@@ -186,7 +186,12 @@ class MemoryStore:
         await self._enter()
         return self._ref_secret
 
-    async def attribution_of(self, coordinates: Collection[Coordinate]) -> dict[Coordinate, IndexedAuthor]:
+    async def attribution_of(
+        self,
+        coordinates: Collection[Coordinate],
+        *,
+        asker: int | None = None,  # noqa: ARG002 -- no queue here
+    ) -> dict[Coordinate, IndexedAuthor]:
         """Who wrote these artifacts, for those that the index holds."""
         await self._enter()
         found = {at: self._artifacts[at] for at in coordinates if at in self._artifacts}

@@ -113,6 +113,7 @@ class PostgresStore:
             *(rules.as_id(artifact.account.agent_id), rules.as_id(artifact.account.owner_id), artifact.session_id),
             *(artifact.client_request_id, artifact.fingerprint, artifact.url),
             *(artifact.created_at, rules.unix_ms(artifact.created_at)),
+            lane=artifact.account.agent_id,
         )
         if not rows:
             raise rules.artifact_owned_by_another(at)
@@ -120,7 +121,7 @@ class PostgresStore:
     async def authored_artifact_by_request_id(self, agent_id: int, client_request_id: str) -> AuthoredArtifact | None:
         """The memo: what the agent created under this key, or None."""
         key = (rules.as_id(agent_id), rules.as_question(client_request_id))
-        found = await self._artifacts(self._sql["artifact_by_request_id"], *key)
+        found = await self._artifacts(self._sql["artifact_by_request_id"], *key, lane=agent_id)
         return found[0] if found else None
 
     async def list_authored_artifacts_by_agent(self, agent_id: int, *, limit: int = 100) -> list[AuthoredArtifact]:
@@ -134,8 +135,8 @@ class PostgresStore:
         wanted = [None if word is None else rules.as_question(word) for word in (agent, repo)]
         return await self._artifacts(self._sql["artifacts"], *wanted, rules.clamp_limit(limit))
 
-    async def _artifacts(self, statement: Statement, *arguments: object) -> list[AuthoredArtifact]:
-        return [_artifact(row) for row in await self._bridge.fetch(statement, *arguments)]
+    async def _artifacts(self, statement: Statement, *arguments: object, lane: object = None) -> list[AuthoredArtifact]:
+        return [_artifact(row) for row in await self._bridge.fetch(statement, *arguments, lane=lane)]
 
     async def ref_secret(self) -> bytes:
         """The key of the ``ref`` in stamped creates, as the migration made it.
@@ -148,7 +149,9 @@ class PostgresStore:
             raise SchemaMismatch("the store's ref secret is gone: restore the row of store_secrets from a backup")
         return bytes(rows[0]["value"])
 
-    async def attribution_of(self, coordinates: Collection[Coordinate]) -> dict[Coordinate, IndexedAuthor]:
+    async def attribution_of(
+        self, coordinates: Collection[Coordinate], *, asker: int | None = None
+    ) -> dict[Coordinate, IndexedAuthor]:
         """Who wrote these artifacts, for those that the index holds, in one query."""
         wanted = [at for at in dict.fromkeys(coordinates) if rules.can_stand(at)]
         rows = await self._bridge.fetch(
@@ -158,6 +161,7 @@ class PostgresStore:
             [at.repo for at in wanted],
             [at.kind for at in wanted],
             [at.number for at in wanted],
+            lane=asker,
         )
         return {
             wanted[row["position"] - 1]: IndexedAuthor(row["agent"], row["owner"], row["session_id"]) for row in rows

@@ -224,6 +224,21 @@ async def test_a_call_that_was_cancelled_in_the_queue_never_runs(bridge: Bridge,
     assert psql(dsn, "SELECT count(*) FROM user_accounts") == "0"
 
 
+async def test_an_asker_of_much_delays_itself_alone(bridge: Bridge) -> None:
+    done: list[str] = []
+
+    async def ask(lane: str) -> None:
+        await bridge.fetch(SLEEP, 0.02, lane=lane)
+        done.append(lane)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(ask, "greedy")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(ask, "quiet")
+    assert done.index("quiet") <= 5  # behind what was running, and one of the greedy one's
+
+
 # --- errors ---
 
 

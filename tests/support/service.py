@@ -86,10 +86,12 @@ class WatchedStore(MemoryStore):
         await self._first("memo")
         return await super().authored_artifact_by_request_id(agent_id, client_request_id)
 
-    async def attribution_of(self, coordinates: Collection[Coordinate]) -> dict[Coordinate, IndexedAuthor]:
+    async def attribution_of(
+        self, coordinates: Collection[Coordinate], *, asker: int | None = None
+    ) -> dict[Coordinate, IndexedAuthor]:
         """See the port."""
         await self._first("attribution")
-        return await super().attribution_of(coordinates)
+        return await super().attribution_of(coordinates, asker=asker)
 
 
 class WatchedForge(FakeProvider):
