@@ -30,6 +30,9 @@ USUAL_VARIABLES: Final[Mapping[tuple[str, str], str]] = {
 _GITHUB_HOST: Final = "github.com"
 _GITHUB_URL: Final = "https://api.github.com"
 _DSN_SECRETS: Final = frozenset({"password", "sslpassword"})
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(?::[0-9]{1,5})?", re.ASCII)
+_RUN_DIR_MAX_BYTES: Final = 80
+"""A socket's path has 107 bytes, and ``/containers/NAME/forge.sock`` follows."""
 _HOST_ID: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 
 _Seconds = Annotated[float, Meta(gt=0, le=3600)]
@@ -124,14 +127,16 @@ def find_config(given: Path | None, environ: Mapping[str, str] = os.environ) -> 
     return DEFAULT_PATH if DEFAULT_PATH.is_file() else None
 
 
-def load_config(path: Path | None, environ: Mapping[str, str] = os.environ) -> Config:
-    """Read and check a configuration; without a file, the defaults.
+def read_config(path: Path | None) -> Config:
+    """Read a configuration as it is written; without a file, the defaults.
+
+    Enough for whoever only needs to know where the daemon is: nothing is asked of the environment.
 
     Raises:
         ConfigError: one line naming the file, the key and the mend.
     """
     if path is None:
-        return check_config(Config(), "configuration", environ)
+        return Config()
     try:
         with path.open("rb") as file:
             raw = tomllib.load(file)
@@ -143,10 +148,33 @@ def load_config(path: Path | None, environ: Mapping[str, str] = os.environ) -> C
         raise ConfigError(f"{path}: not valid TOML: {error}; mend that place") from error
     _refuse_unknown(raw, Config, str(path), "")
     try:
-        config = msgspec.convert(raw, Config)
+        return msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {_plain(str(error))}") from error
-    return check_config(config, str(path), environ)
+
+
+def load_config(path: Path | None, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read and check a configuration; without a file, the defaults.
+
+    Raises:
+        ConfigError: as ``read_config``.
+    """
+    return check_config(read_config(path), _where(path), environ)
+
+
+def load_store_config(path: Path | None, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read a configuration and check what concerns the store alone.
+
+    Raises:
+        ConfigError: as ``read_config``.
+    """
+    config = read_config(path)
+    _check_store(config, _where(path), environ)
+    return config
+
+
+def _where(path: Path | None) -> str:
+    return str(path) if path is not None else "configuration"
 
 
 def check_config(config: Config, where: str, environ: Mapping[str, str] = os.environ) -> Config:
@@ -155,6 +183,15 @@ def check_config(config: Config, where: str, environ: Mapping[str, str] = os.env
     Raises:
         ConfigError: as ``load_config``.
     """
+    _check_store(config, where, environ)
+    if len(os.fsencode(config.run_dir)) > _RUN_DIR_MAX_BYTES:
+        raise ConfigError(f"{where}: run_dir: over {_RUN_DIR_MAX_BYTES} bytes leaves no room for sockets' names")
+    forges = [_with_usual(forge, where, index, environ) for index, forge in enumerate(_listed(config, environ))]
+    _check_forges(forges, where)
+    return msgspec.structs.replace(config, forge=forges)
+
+
+def _check_store(config: Config, where: str, environ: Mapping[str, str]) -> None:
     if isinstance(config.store, str) and config.store not in {"embedded", "memory"}:
         _check_dsn(config.store, where)
     if isinstance(config.store, StoreVariable) and not environ.get(config.store.env):
@@ -164,9 +201,6 @@ def check_config(config: Config, where: str, environ: Mapping[str, str] = os.env
     for key, value in (("run_dir", config.run_dir), ("state_dir", config.state_dir)):
         if not Path(value).is_absolute():
             raise ConfigError(f"{where}: {key}: {value!r} is no absolute path")
-    forges = [_with_usual(forge, where, index, environ) for index, forge in enumerate(_listed(config, environ))]
-    _check_forges(forges, where)
-    return msgspec.structs.replace(config, forge=forges)
 
 
 def _listed(config: Config, environ: Mapping[str, str]) -> list[ForgeConfig]:
@@ -183,14 +217,17 @@ def _with_usual(forge: ForgeConfig, where: str, index: int, environ: Mapping[str
         raise ConfigError(f"{place}.provider: {forge.provider!r} is not there yet; this version has {known}")
     roles = {"author": forge.author, "reviewer": forge.reviewer}
     for role, given in roles.items():
-        usual = USUAL_VARIABLES.get((forge.provider, role), "")
+        # Only the default forge's: a token for one host must not be shown to another.
+        usual = USUAL_VARIABLES.get((forge.provider, role), "") if forge.default else ""
         if given is None and usual and environ.get(usual):
             roles[role] = TokenPlace(env=usual)
         elif given is not None and bool(given.file) == bool(given.env):
             raise ConfigError(f"{place}.{role}: give exactly one of file and env")
+        elif given is not None and given.file and not Path(given.file).is_absolute():
+            raise ConfigError(f"{place}.{role}.file: {given.file!r} is no absolute path")
     if roles["author"] is None:
-        usual = USUAL_VARIABLES[forge.provider, "author"]
-        raise ConfigError(f'{place}.author: missing; write author = {{ file = "…" }}, or set {usual}')
+        usual = f", or set {USUAL_VARIABLES[forge.provider, 'author']}" if forge.default else ""
+        raise ConfigError(f'{place}.author: missing; write author = {{ file = "…" }}{usual}')
     return msgspec.structs.replace(forge, **roles)
 
 
@@ -198,8 +235,10 @@ def _check_forges(forges: list[ForgeConfig], where: str) -> None:
     seen: set[tuple[str, str]] = set()
     for index, forge in enumerate(forges):
         key = (forge.provider, forge.host)
-        if not forge.host:
-            raise ConfigError(f"{where}: forge[{index}].host: must not be empty")
+        if _HOST.fullmatch(forge.host) is None:
+            raise ConfigError(f"{where}: forge[{index}].host: {forge.host!r} is no host name, such as github.com")
+        if forge.ca_file and not Path(forge.ca_file).is_absolute():
+            raise ConfigError(f"{where}: forge[{index}].ca_file: {forge.ca_file!r} is no absolute path")
         if forge.host != _GITHUB_HOST and forge.base_url == _GITHUB_URL:
             # Its token would go to a host that it is not for.
             raise ConfigError(f"{where}: forge[{index}].base_url: missing for host {forge.host!r}; set both")

@@ -11,6 +11,7 @@ import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +19,7 @@ import trio
 
 from compass_forged.config import Config, StoreVariable
 from compass_forged.containers import Containers
+from compass_forged.control.schema import CredentialState
 from compass_forged.control.server import ControlDeps, ControlServer
 from compass_forged.errors import ConfigError, StartError, StoreError
 from compass_forged.forges import open_registry
@@ -26,6 +28,7 @@ from compass_forged.hub import CallDeadlines, Hub
 from compass_forged.listener import RunDir
 from compass_forged.observability import Counters, get_logger
 from compass_forged.ports import Store
+from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.registry import Registry
 from compass_forged.service import ForgeService, ServiceLimits
 from compass_forged.sessions import SessionTable
@@ -112,6 +115,7 @@ async def serve_with(
             store=store,
             store_name=_store_name(config),
             forges=tuple(f"{entry.provider}:{entry.host}" for entry in registry.entries),
+            credentials=partial(_credential_states, registry),
             containers=containers,
             sessions=sessions,
             hub=hub,
@@ -238,6 +242,32 @@ def _gateway_limits(config: Config) -> GatewayLimits:
         outbox_max_bytes=limits.outbox_max_bytes,
         frame_seconds=limits.frame_seconds,
         send_seconds=limits.send_seconds,
+    )
+
+
+def _credential_states(registry: Registry) -> list[CredentialState]:
+    """The budget gates as ``status`` shows them."""
+    return [
+        _credential_state(f"{entry.provider}:{entry.host}", provider)
+        for entry in registry.entries
+        for provider in (entry.author, entry.reviewer)
+        if isinstance(provider, GitHubProvider)
+    ]
+
+
+def _credential_state(forge: str, provider: GitHubProvider) -> CredentialState:
+    gate = provider.http.gate.statistics()
+    core = next((found for found in gate.budget.resources if found.resource == "core"), None)
+    return CredentialState(
+        forge=forge,
+        role=provider.http.credential.role,
+        broken=provider.http.credential.broken,
+        closed_for=round(gate.budget.closed_for, 1),
+        in_flight=gate.in_flight,
+        waiting=sum(gate.waiting.values()),
+        remaining=core.remaining if core else None,
+        limit=core.limit if core else None,
+        resets_in=round(core.resets_in, 1) if core and core.resets_in is not None else None,
     )
 
 

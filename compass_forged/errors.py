@@ -22,6 +22,10 @@ class StartError(ForgedError):
     """The daemon cannot start, or cannot go on, on this host: one line saying what stands in the way."""
 
 
+class RestartsExhausted(ForgedError):
+    """A supervised task crashed too often within its window; the daemon must end."""
+
+
 class Fault(ForgedError):
     """A failure of the relay itself, answered as a fault frame; the forge was never asked.
 

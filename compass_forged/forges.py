@@ -3,6 +3,8 @@
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import trio
+
 from compass_forged.budget import Budget, BudgetSettings
 from compass_forged.config import BudgetConfig, Config, ForgeConfig, TokenPlace
 from compass_forged.errors import ConfigError
@@ -72,3 +74,13 @@ def _budget_settings(budget: BudgetConfig) -> BudgetSettings:
         creation_burst=budget.write_burst,
         creation_interval=budget.write_interval_seconds,
     )
+
+
+async def check_forges(config: Config) -> None:
+    """Raise what ``open_registry`` would, and ask no forge.
+
+    Raises:
+        ConfigError: as ``open_registry``.
+    """
+    async with open_registry(config):
+        await trio.lowlevel.checkpoint()

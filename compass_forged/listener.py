@@ -169,8 +169,7 @@ def bind_container(run_dir: RunDir, name: str, *, group: int | None = None) -> U
     directory = _open_directory(path, f"container {name}")
     try:
         os.fchmod(directory, 0o750)
-        if group is not None:
-            os.fchown(directory, -1, group)
+        os.fchown(directory, -1, os.getegid() if group is None else group)
     except OSError as error:
         os.close(directory)
         raise StartError(f"container {name}: cannot set mode or group of {path}: {error.strerror}") from error
@@ -208,10 +207,10 @@ def _open_directory(path: Path, what: str) -> int:
             f"{what}: {path} is no directory of its own ({error.strerror}); remove what is there"
         ) from error
     found = os.fstat(directory)
-    if found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWOTH | stat.S_IWGRP):
         os.close(directory)
         raise StartError(
-            f"{what}: {path} must belong to uid {os.geteuid()} and not be writable by others; chown or chmod it"
+            f"{what}: {path} must belong to uid {os.geteuid()} and be writable by it alone; chown or chmod it"
         )
     return directory
 

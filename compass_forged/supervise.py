@@ -12,14 +12,10 @@ from dataclasses import dataclass
 
 import trio
 
-from compass_forged.errors import ForgedError
+from compass_forged.errors import RestartsExhausted
 from compass_forged.observability import Counters, get_logger
 
 _log = get_logger(__name__)
-
-
-class RestartsExhausted(ForgedError):
-    """A supervised task crashed too often within its window; the daemon must end."""
 
 
 @dataclass(frozen=True, slots=True)

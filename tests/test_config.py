@@ -258,7 +258,7 @@ def test_a_forge_stands_once(path: Path) -> None:
 
 
 def test_a_forge_needs_a_host(path: Path) -> None:
-    assert refusal(path, FORGE + 'host = ""\n').startswith("forge[0].host: must not be empty")
+    assert refusal(path, FORGE + 'host = ""\n').startswith("forge[0].host: '' is no host name")
 
 
 def test_another_hosts_token_never_goes_to_the_usual_url(path: Path) -> None:

@@ -132,16 +132,26 @@ def test_a_refused_run_directory_leaves_no_descriptor_open(run_dir: RunDir) -> N
     assert open_descriptors() == before
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
 @pytest.mark.parametrize("below", ["", "/containers"])
-def test_a_run_directory_that_others_may_write_is_refused(tmp_path: Path, below: str) -> None:
+def test_a_run_directory_that_others_may_write_is_refused(tmp_path: Path, below: str, mode: int) -> None:
     bad = Path(f"{tmp_path}/run{below}")
     bad.mkdir(parents=True)
-    bad.chmod(0o777)
+    bad.chmod(mode)
     with (
-        pytest.raises(StartError, match="not be writable by others; chown or chmod it"),
+        pytest.raises(StartError, match="be writable by it alone; chown or chmod it"),
         RunDir.locked(tmp_path / "run"),
     ):
         pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory to any group")
+def test_a_container_that_is_opened_again_without_a_group_is_the_daemons_own_again(run_dir: RunDir) -> None:
+    for group, expected in ((4242, 4242), (None, os.getegid())):
+        listener = bind_container(run_dir, "box", group=group)
+        assert run_dir.container_dir("box").stat().st_gid == expected
+        assert run_dir.container_socket("box").stat().st_gid == expected
+        listener.close()
 
 
 @pytest.mark.parametrize("below", ["", "/containers"])
@@ -243,7 +253,7 @@ def test_a_linked_container_directory_is_not_followed(run_dir: RunDir, tmp_path:
 def test_a_container_directory_that_others_may_write_is_refused(run_dir: RunDir) -> None:
     run_dir.container_dir("c1").mkdir()
     run_dir.container_dir("c1").chmod(0o777)
-    assert "not be writable by others" in refused(run_dir)
+    assert "be writable by it alone" in refused(run_dir)
     assert mode_of(run_dir.container_dir("c1")) == 0o777  # named, not mended in silence
 
 

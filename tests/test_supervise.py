@@ -5,8 +5,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from compass_forged.errors import RestartsExhausted
 from compass_forged.observability import Counters
-from compass_forged.supervise import RestartPolicy, RestartsExhausted, supervise
+from compass_forged.supervise import RestartPolicy, supervise
 from tests.support.core import Logged, logged
 
 

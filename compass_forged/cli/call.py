@@ -41,7 +41,7 @@ def call(
 
     ARM is one of create_issue, comment_on_issue, create_pull_request, comment_on_pull_request, submit_review,
     get_issue, list_issues, get_pull_request, subscribe, unsubscribe. A value of @FILE is read from that file, - from
-    standard input; labels may be given several times.
+    standard input, and @@ stands for an @ at its beginning; labels may be given several times.
 
     \b
     compass-forged call create_issue repo=acme/site title='Login fails' body=@report.md --key run-7-1 --socket S
@@ -92,13 +92,16 @@ def _arm(name: str, fields: tuple[str, ...]) -> Arm:
 
 
 def _value(key: str, text: str) -> Any:  # a JSON value for ``comments``, else a str
-    if text == "-":
-        text = sys.stdin.read()
-    elif text.startswith("@"):
+    if text == "-" or (text.startswith("@") and not text.startswith("@@")):
+        place = "standard input" if text == "-" else text[1:]
         try:
-            text = Path(text[1:]).read_bytes().decode()
+            # Bytes, so that line ends stay as they are.
+            raw = sys.stdin.buffer.read() if text == "-" else Path(place).read_bytes()
+            text = raw.decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise click.UsageError(f"{key}: {text[1:]}: {error}") from error
+            raise click.UsageError(f"{key}: {place}: {error}; to begin a value with @, write @@") from error
+    elif text.startswith("@@"):
+        text = text[1:]
     if key not in _JSON:
         return text
     try:

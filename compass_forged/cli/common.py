@@ -8,7 +8,7 @@ from typing import IO, Any, Final, NoReturn
 
 import click
 
-from compass_forged.config import Config, find_config, load_config
+from compass_forged.config import Config, find_config, load_config, read_config
 from compass_forged.control.client import ControlClient
 
 EXIT_FAILED: Final = 1
@@ -48,7 +48,8 @@ def configuration(path: Path | None) -> Config:
 @contextmanager
 def control(config_path: Path | None, run_dir: Path | None) -> Generator[ControlClient, None, None]:
     """A client of the daemon that ``--run-dir`` or the configuration names."""
-    where = run_dir if run_dir is not None else Path(configuration(config_path).run_dir)
+    # Read, not checked: to steer a daemon one needs none of its secrets.
+    where = run_dir if run_dir is not None else Path(read_config(find_config(config_path)).run_dir)
     with ControlClient(where / "control.sock") as client:
         yield client
 

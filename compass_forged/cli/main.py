@@ -15,9 +15,8 @@ from compass_forged.cli import common
 from compass_forged.cli.call import call
 from compass_forged.cli.operate import container, session, status
 from compass_forged.control.client import ControlRefused, DaemonUnreachable
-from compass_forged.errors import ConfigError, ForgedError
+from compass_forged.errors import ConfigError, ForgedError, RestartsExhausted
 from compass_forged.observability import configure_logging
-from compass_forged.supervise import RestartsExhausted
 from compass_forged.terminal import one_line
 
 
@@ -68,8 +67,10 @@ def db() -> None:
 @common.config_option
 def db_migrate(config_path: Path | None) -> None:
     """Apply what migrations are due, as the daemon does at its start."""
-    from compass_forged.cli.store import migrate  # noqa: PLC0415 -- needs the daemon's packages
-
+    try:
+        from compass_forged.cli.store import migrate  # noqa: PLC0415 -- needs the daemon's packages
+    except ImportError as error:
+        common.needs_extra("daemon", error)
     migrate(config_path)
 
 
@@ -78,8 +79,10 @@ def db_migrate(config_path: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 def db_status(config_path: Path | None, *, as_json: bool) -> None:
     """Which migrations there are, and which are applied."""
-    from compass_forged.cli.store import show_status  # noqa: PLC0415 -- needs the daemon's packages
-
+    try:
+        from compass_forged.cli.store import show_status  # noqa: PLC0415 -- needs the daemon's packages
+    except ImportError as error:
+        common.needs_extra("daemon", error)
     show_status(config_path, as_json=as_json)
 
 
@@ -91,19 +94,25 @@ def config() -> None:
 @config.command("check")
 @common.config_option
 def config_check(config_path: Path | None) -> None:
-    """Check the configuration as `serve` would, without starting anything."""
+    """Check all that `serve` would, tokens and certificate files included, without starting or asking anything."""
     from compass_forged.config import find_config  # noqa: PLC0415 -- beside its use
 
     found = common.configuration(config_path)
-    where = find_config(config_path)
-    forges = ", ".join(f"{forge.provider} at {forge.host}" for forge in found.forge) or "none has a credential"
-    click.echo(f"{where or 'no file, the defaults'}: ok; forges: {forges}")
+    try:
+        import trio  # noqa: PLC0415 -- likewise
+
+        from compass_forged.forges import check_forges  # noqa: PLC0415 -- likewise
+    except ImportError as error:
+        common.needs_extra("daemon", error)
+    trio.run(check_forges, found)
+    forges = ", ".join(f"{forge.provider} at {forge.host}" for forge in found.forge)
+    click.echo(f"{find_config(config_path) or 'no file, the defaults'}: ok; forges: {forges}")
 
 
 @config.command("show")
 @common.config_option
 def config_show(config_path: Path | None) -> None:
-    """Print the configuration in force, defaults included, as JSON. It holds no secrets, only where they are."""
+    """Print the configuration in force, defaults included, as JSON: where secrets are, never what they are."""
     import msgspec  # noqa: PLC0415 -- beside its use
 
     click.echo(msgspec.json.format(msgspec.json.encode(common.configuration(config_path)), indent=2).decode())

@@ -9,7 +9,7 @@ import msgspec
 import trio
 
 from compass_forged.cli import common
-from compass_forged.config import Config
+from compass_forged.config import Config, find_config, load_store_config
 from compass_forged.daemon import open_database
 from compass_forged.store.connect import ConnectParams
 from compass_forged.store.migrate import migrate as apply_migrations
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 def migrate(config_path: Path | None) -> None:
     """Apply what is due and say what was."""
-    applied = trio.run(_on_store, common.configuration(config_path), apply_migrations)
+    applied = trio.run(_on_store, load_store_config(find_config(config_path)), apply_migrations)
     for migration in applied:
         click.echo(f"applied {migration.version:04} {migration.name}")
     if not applied:
@@ -29,7 +29,7 @@ def migrate(config_path: Path | None) -> None:
 
 def show_status(config_path: Path | None, *, as_json: bool) -> None:
     """Print every migration and its state; exit 1 if the schema is not this version's."""
-    found = trio.run(_on_store, common.configuration(config_path), migration_status)
+    found = trio.run(_on_store, load_store_config(find_config(config_path)), migration_status)
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:

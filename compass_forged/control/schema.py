@@ -113,6 +113,24 @@ class CounterRow(Struct, kw_only=True, frozen=True):
     count: int
 
 
+class CredentialState(Struct, kw_only=True, frozen=True):
+    """One credential's budget gate. Times in seconds from now; None where the forge has not told.
+
+    ``broken``: the forge refuses the token, and no other has been seen since. ``closed_for``: a secondary limit or the
+    pace of creations keeps the gate shut so long. ``remaining`` and ``limit`` are of the forge's ``core`` limit.
+    """
+
+    forge: str
+    role: str
+    broken: bool
+    closed_for: float
+    in_flight: int
+    waiting: int
+    remaining: int | None = None
+    limit: int | None = None
+    resets_in: float | None = None
+
+
 class StatusReply(_Reply, tag="status", frozen=True, kw_only=True):
     """Answers status. ``forges`` are ``provider:host`` words, the default one first."""
 
@@ -126,6 +144,7 @@ class StatusReply(_Reply, tag="status", frozen=True, kw_only=True):
     sessions: int
     calls_in_flight: int
     forges: list[str] = field(default_factory=list)
+    credentials: list[CredentialState] = field(default_factory=list)
     counters: list[CounterRow] = field(default_factory=list)
 
 

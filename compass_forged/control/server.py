@@ -38,6 +38,7 @@ class ControlDeps:
     store: Store
     store_name: str
     forges: tuple[str, ...]
+    credentials: Callable[[], list[schema.CredentialState]]
     containers: Containers
     sessions: SessionTable
     hub: Hub
@@ -174,6 +175,7 @@ class ControlServer:
             sessions=len(deps.sessions),
             calls_in_flight=deps.hub.in_flight,
             forges=list(deps.forges),
+            credentials=deps.credentials(),
             counters=[
                 schema.CounterRow(name=name, labels=labels, count=count) for name, labels, count in deps.counters.rows()
             ],

@@ -66,8 +66,8 @@ async def run(forge: Forge, port: int, announcement: Mapping[str, Any]) -> None:
 @click.option(
     "--dir",
     "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where the token files go, and stay; by default a temporary folder that is removed at the end.",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the token files go, and stay (made if missing); by default a temporary folder, removed at the end.",
 )
 @click.option("--enterprise", metavar="RELEASE", help="Behave as this GitHub Enterprise Server, such as 3.19.0.")
 def main(port: int, seed_file: Path | None, folder: Path | None, enterprise: str | None) -> None:
@@ -82,6 +82,8 @@ def main(port: int, seed_file: Path | None, folder: Path | None, enterprise: str
             forge = Forge(seed, settings=settings)
         except BadSeed as error:
             raise click.ClickException(str(error)) from error
+        if folder:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="compass-forge-")))
         announcement = write_tokens(place, control_token, seed.get("tokens", {}))
         try:

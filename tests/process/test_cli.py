@@ -164,8 +164,11 @@ def test_status_shows_how_the_daemon_is(shell: Shell) -> None:
     said = shell.ok("status")
     assert "serving" in said
     assert "store memory (reachable); forges github:forge.test" in said
+    assert re.search(r"github:forge\.test +author +open +\d+ of 5000 ", said)
     found = json.loads(shell.ok("status", "--json"))
     assert found["calls_in_flight"] == 0
+    author = next(row for row in found["credentials"] if row["role"] == "author")
+    assert (author["broken"], author["in_flight"], author["limit"]) == (False, 0, 5000)
     assert {"name": "calls", "labels": {"arm": "get_issue", "code": "ok"}, "count": 1}.items() <= next(
         {**row, "count": 1} for row in found["counters"] if row["labels"] == {"arm": "get_issue", "code": "ok"}
     ).items()
@@ -196,11 +199,62 @@ def test_a_wrong_configuration_names_file_key_and_mend(tmp_path: Path) -> None:
 
 def test_the_documented_example_configuration_is_valid(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "config.example.toml").read_text()
-    for name in ("author", "reviewer"):
-        (tmp_path / name).write_text("ghp_x\n")
-    assert tomllib.loads(text)["forge"]
-    done = run_cli("config", "check", "--config", str(ROOT / "docs" / "config.example.toml"))
+    token = tmp_path / "github"
+    token.write_text("ghp_x\n")
+    token.chmod(0o600)
+    path = tmp_path / "config.toml"
+    path.write_text(text.replace("/run/secrets/github", str(token)))
+    done = run_cli("config", "check", "--config", str(path), environ={"GITHUB_FORGE_REVIEWER_TOKEN": "ghp_y"})
     assert done.returncode == 0, done.stderr
+    shown = json.loads(run_cli("config", "show", "--config", str(path)).stdout)
+    written = tomllib.loads(text)
+    for table in ("limits", "budget", "log"):
+        assert written[table] == shown[table], "the example shows every key of the table with its default"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"author": '{ file = "/nope" }'}, "/nope"),
+        ({"author": '{ file = "relative" }'}, "forge[0].author.file: 'relative' is no absolute path"),
+        ({"author": '{ env = "NOT_SET_ANYWHERE" }'}, "NOT_SET_ANYWHERE"),
+        ({"base_url": '"http://example.com"'}, "base_url: "),
+        ({"base_url": '"https://u:hunter2hunter2@api.github.com"'}, "base_url: "),
+        ({"ca_file": '"/nope"'}, "/nope"),
+        ({"host": '"a b/.."'}, "forge[0].host: 'a b/..' is no host name"),
+    ],
+)
+def test_config_check_refuses_what_serve_would(tmp_path: Path, change: dict[str, str], words: str) -> None:
+    token = tmp_path / "github"
+    token.write_text("ghp_x\n")
+    token.chmod(0o600)
+    keys = {"provider": '"github"', "default": "true", "host": '"ghe.test"', "base_url": '"https://ghe.test/api/v3"'}
+    keys |= {"author": f'{{ file = "{token}" }}', **change}
+    path = tmp_path / "config.toml"
+    path.write_text('store = "memory"\n[[forge]]\n' + "".join(f"{key} = {value}\n" for key, value in keys.items()))
+    done = run_cli("config", "check", "--config", str(path))
+    assert done.returncode == 2, done.stdout
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "hunter2" not in done.stderr
+
+
+def test_steering_a_daemon_takes_none_of_its_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(
+        f'run_dir = "{tmp_path}"\nstore = {{ env = "NOT_SET" }}\n[[forge]]\nprovider = "github"\ndefault = true\n'
+    )
+    done = run_cli("status", "--config", str(path))
+    assert (done.returncode, str(tmp_path / "control.sock") in done.stderr) == (69, True)
+
+
+def test_a_value_may_begin_with_an_at_sign(shell: Shell) -> None:
+    said = shell.ok(*shell.call("create_issue", "repo=acme/site", "title=@@home is broken", "body=-"), stdin="a\r\nb")
+    number = said.split("#")[1].split()[0]
+    assert "@home is broken" in said
+    found = json.loads(shell.ok(*shell.call("get_issue", "repo=acme/site", f"issue_number={number}", "--json")))
+    assert found["issue"]["body"] == "a\r\nb"
+    assert "write @@" in shell.refused(2, *shell.call("create_issue", "repo=acme/site", "title=@home is broken"))
 
 
 def test_migrations_are_applied_and_shown(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class Host:
                 host_id=HOST,
                 store=store,
                 store_name="memory",
+                credentials=list,
                 forges=("github:github.com",),
                 containers=self.containers,
                 sessions=sessions,

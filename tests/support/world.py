@@ -148,14 +148,14 @@ def daemon(where: Place) -> Generator[DaemonProcess, None, None]:
 
 
 def run_cli(*arguments: str, environ: Mapping[str, str] = {}, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    """Run one command of the command line to its end."""
-    return subprocess.run(
+    """Run one command of the command line to its end. Nothing translates line ends."""
+    done = subprocess.run(
         [sys.executable, "-m", "compass_forged", *arguments],
         cwd=ROOT,
         env={**os.environ, **environ},
-        input=stdin,
+        input=stdin.encode(),
         capture_output=True,
-        text=True,
         timeout=60,
         check=False,
     )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
