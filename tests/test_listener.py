@@ -146,7 +146,7 @@ def test_a_run_directory_that_others_may_write_is_refused(tmp_path: Path, below:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory to any group")
-def test_a_container_that_is_opened_again_without_a_group_is_the_daemons_own_again(run_dir: RunDir) -> None:
+async def test_a_container_that_is_opened_again_without_a_group_is_the_daemons_own_again(run_dir: RunDir) -> None:
     for group, expected in ((4242, 4242), (None, os.getegid())):
         listener = bind_container(run_dir, "box", group=group)
         assert run_dir.container_dir("box").stat().st_gid == expected
