@@ -152,6 +152,7 @@ async def test_a_container_that_is_opened_again_without_a_group_is_the_daemons_o
         assert run_dir.container_dir("box").stat().st_gid == expected
         assert run_dir.container_socket("box").stat().st_gid == expected
         listener.close()
+        await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.parametrize("below", ["", "/containers"])
