@@ -26,6 +26,7 @@ from compass_forged.owner import is_handle
 from compass_forged.ports import ContainerSpec, Session, SessionBinding, Store
 from compass_forged.scope import check_scope
 from compass_forged.sessions import SessionTable
+from compass_forged.stream import UnixStream
 from compass_forged.supervise import supervise
 
 _log = get_logger(__name__)
@@ -199,7 +200,7 @@ class Containers:
         name = container.spec.name
         bound: list[UnixListener] = [first]
 
-        async def handle(stream: trio.SocketStream, peer: Peer) -> None:
+        async def handle(stream: UnixStream, peer: Peer) -> None:
             allowed = container.spec.allowed_uids
             if allowed and peer.uid not in allowed:
                 self._counters.add("connections_refused")

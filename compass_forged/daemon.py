@@ -103,7 +103,7 @@ async def serve_with(
             limits=ServiceLimits(limits.record_seconds, limits.attribution_seconds),
         )
     )
-    gateway = Gateway(sessions, hub.relay, counters=counters, limits=_gateway_limits(config))
+    gateway = Gateway(sessions, hub.submit, counters=counters, limits=_gateway_limits(config))
     containers = Containers(
         run_dir, config.host, store=store, sessions=sessions, hub=hub, gateway=gateway, counters=counters
     )

@@ -10,9 +10,9 @@ anything: nothing that a connection's handler raises reaches the listener's nurs
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import trio
 
@@ -20,6 +20,7 @@ from compass_forged.errors import Fault
 from compass_forged.hub import fault_frame
 from compass_forged.observability import Counters, get_logger
 from compass_forged.sessions import SessionTable
+from compass_forged.stream import UnixStream
 from compass_forged.wire.codec import DecodeError, decode_call, encode_reply
 from compass_forged.wire.frames import FRAME_MAX_BYTES, REPLY_MAX_BYTES, FrameBuffer, FramingError, encode_frame
 from compass_forged.wire.schema import ErrorResult, FaultFrame, ForgeCall, ReplyFrame, ResultFrame
@@ -27,9 +28,20 @@ from compass_forged.wire.schema import ErrorResult, FaultFrame, ForgeCall, Reply
 _log = get_logger(__name__)
 
 _RECEIVE_BYTES = 64 << 10
+_FRAMES_MAX = 32
+"""So many frames in a row may be answered or started before other tasks get a turn: a receive may hold 13,000."""
 
-Relay: TypeAlias = Callable[[str, ForgeCall], Awaitable[ReplyFrame | None]]
-"""(session id, call) to its reply: the hub's, or a second hop's."""
+
+class Pending(Protocol):
+    """A call that has been relayed and not answered yet."""
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more."""
+        ...
+
+
+Relay: TypeAlias = Callable[[str, ForgeCall, Callable[[ReplyFrame], None]], Pending | None]
+"""Takes (session id, call, answer): the hub's ``submit``, or a second hop's. It calls ``answer`` once, now or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,7 @@ class Gateway:
         self.relay = relay
         self.counters = counters
         self.limits = limits or GatewayLimits()
-        self._container_slots: dict[str, trio.Semaphore] = {}
+        self._slots: dict[str, CallSlots] = {}
         self._connections: Counter[str] = Counter()
         self._open: set[_Connection] = set()
         self._paid = trio.lowlevel.ParkingLot()
@@ -90,11 +102,11 @@ class Gateway:
             if not self._connections[container]:
                 del self._connections[container]  # names come and go; nothing is kept of those that went
 
-    def slots_of(self, container: str) -> trio.Semaphore:
+    def calls_of(self, container: str) -> "CallSlots":
         """The container's slots for calls in flight, shared by its connections."""
-        slots = self._container_slots.get(container)
+        slots = self._slots.get(container)
         if slots is None:
-            slots = self._container_slots[container] = trio.Semaphore(self.limits.calls_per_container)
+            slots = self._slots[container] = CallSlots(self.limits.calls_per_container)
         return slots
 
     def connections_of(self, container: str) -> int:
@@ -119,7 +131,36 @@ class Gateway:
 
     def forget(self, container: str) -> None:
         """The container was closed: drop what is kept for it."""
-        self._container_slots.pop(container, None)
+        self._slots.pop(container, None)
+
+
+class CallSlots:
+    """How many calls may be in flight; who finds none free waits its turn."""
+
+    __slots__ = ("_free", "_waiting")
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    @property
+    def free(self) -> int:
+        """How many could be taken at once."""
+        return self._free
+
+    async def take(self) -> None:
+        """Take a slot; a checkpoint only where none is free."""
+        if self._free > 0 and not self._waiting:
+            self._free -= 1
+            return
+        await self._waiting.park()  # ``give`` hands its slot on
+
+    def give(self) -> None:
+        """Give a slot back."""
+        if self._waiting:
+            self._waiting.unpark()
+        else:
+            self._free += 1
 
 
 class _Connection:
@@ -129,12 +170,15 @@ class _Connection:
         self._gateway = gateway
         self._limits = gateway.limits
         self._stream = stream
+        self._send_nowait = stream.send_nowait if isinstance(stream, UnixStream) else None
         self._container = container
-        self._in_flight: set[str] = set()
-        self._slots = trio.Semaphore(self._limits.calls_per_connection)
+        self._container_slots = gateway.calls_of(container)
+        self._in_flight: dict[str, Pending | None] = {}
+        self._slots = CallSlots(self._limits.calls_per_connection)
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
         self._finishing = False
+        self._scope = trio.CancelScope()
         self._changed = trio.lowlevel.ParkingLot()
 
     @property
@@ -144,19 +188,29 @@ class _Connection:
 
     async def run(self) -> None:
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write, nursery.cancel_scope)
-                async with trio.open_nursery() as calls:
-                    await self._read(calls)
-                    calls.cancel_scope.cancel()  # the peer is gone: its reads and unsent writes go too
-                self._finishing = True
-                self._changed.unpark_all()
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write)
+                    await self._read()
+                    self._hang_up()
+                    self._finishing = True
+                    self._changed.unpark_all()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             _log.debug("connection lost", container=self._container)
+        finally:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """The peer is gone, and reading is over: nobody waits for what is under way."""
+        pending, self._in_flight = self._in_flight, {}
+        for call in pending.values():
+            self._container_slots.give()
+            if call is not None:
+                call.abandon()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    async def _read(self, calls: trio.Nursery) -> None:
+    async def _read(self) -> None:
         """Read and start calls until the peer closes, stalls in a frame, or sends what is no frame.
 
         A frame's clock counts only while this waits for bytes, so that the daemon's own backpressure is not held
@@ -164,6 +218,7 @@ class _Connection:
         """
         buffer = FrameBuffer(self._limits.frame_max_bytes)
         left = math.inf
+        frames = 0
         while True:
             try:
                 payload = buffer.next_frame()
@@ -172,23 +227,29 @@ class _Connection:
                 return
             if payload is not None:
                 left = math.inf
-                await self._accept(payload, calls)
+                await self._accept(payload)
+                frames += 1
+                if frames % _FRAMES_MAX == 0:
+                    await trio.lowlevel.checkpoint()
                 continue
-            if buffer.in_frame:
-                left = min(left, self._limits.frame_seconds)
-            began = trio.current_time()
-            with trio.move_on_after(max(0.0, left)):  # bytes that came late may have used it up
+            if not buffer.in_frame:
                 data = await self._stream.receive_some(_RECEIVE_BYTES)
-                if not data:
+            else:
+                left = min(left, self._limits.frame_seconds)
+                began = trio.current_time()
+                data = None
+                with trio.move_on_after(max(0.0, left)):  # bytes that came late may have used it up
+                    data = await self._stream.receive_some(_RECEIVE_BYTES)
+                if data is None:
+                    seconds = self._limits.frame_seconds
+                    self._refuse(Fault("invalid_argument", f"frame: not complete {seconds:g} s after its first byte"))
                     return
-                buffer.feed(data)
                 left -= trio.current_time() - began
-                continue
-            seconds = self._limits.frame_seconds
-            self._refuse(Fault("invalid_argument", f"frame: not complete {seconds:g} s after its first byte"))
-            return
+            if not data:
+                return
+            buffer.feed(data)
 
-    async def _accept(self, payload: bytes, calls: trio.Nursery) -> None:
+    async def _accept(self, payload: bytes) -> None:
         """Answer a frame at once, or start its call once there is room for it."""
         while self._outbox_bytes > self._limits.outbox_max_bytes:
             await self._changed.park()  # bounded: the writer drains the outbox or drops the connection in time
@@ -200,11 +261,19 @@ class _Connection:
         if call.call_id in self._in_flight:
             self._refuse(Fault("invalid_argument", "call_id: already in flight on this connection"), call.call_id)
             return
-        self._in_flight.add(call.call_id)
-        container_slots = self._gateway.slots_of(self._container)
-        await self._slots.acquire()
-        await container_slots.acquire()
-        calls.start_soon(self._call, call, container_slots)
+        self._in_flight[call.call_id] = None
+        await self._take_slots(call.call_id)
+        self._relay(call)
+
+    async def _take_slots(self, call_id: str) -> None:
+        """Bounded: calls in flight end at their deadlines, and their slots are handed on."""
+        try:
+            await self._slots.take()
+            await self._container_slots.take()
+        except BaseException:
+            # The connection ends, its own slots with it. None of the container's is held for this call.
+            del self._in_flight[call_id]
+            raise
 
     def _refuse(self, fault: Fault, call_id: str = "") -> None:
         self._gateway.counters.add("frames_refused")
@@ -212,40 +281,59 @@ class _Connection:
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    async def _call(self, call: ForgeCall, container_slots: trio.Semaphore) -> None:
-        try:
-            reply = await self._relayed(call)
-            self._in_flight.discard(call.call_id)  # before the reply can be seen: its id is free then
-            self._send(reply)
-        finally:
-            self._in_flight.discard(call.call_id)
-            self._slots.release()
-            container_slots.release()
-
-    async def _relayed(self, call: ForgeCall) -> ReplyFrame:
+    def _relay(self, call: ForgeCall) -> None:
+        """Hand a call on under the session that the container is bound to right now."""
+        call_id = call.call_id
         session_id = self._gateway.sessions.session_of(self._container)
         if session_id is None:
             self._gateway.counters.add("calls_unbound")
-            return fault_frame(Fault("permission_denied", "this container is bound to no session"), call.call_id)
+            unbound = Fault("permission_denied", "this container is bound to no session")
+            self._answer(fault_frame(unbound, call_id))
+            return
         try:
-            reply = await self._gateway.relay(session_id, call)
+            pending = self._gateway.relay(session_id, call, self._answer)
         except Exception:  # noqa: BLE001 -- every frame gets an answer
             self._gateway.counters.add("internal_errors", where="relay")
             _log.exception("the relay failed", container=self._container)
-            reply = None
-        if reply is None:
-            return fault_frame(Fault("internal", "the relay gave no answer; the daemon's log says why"), call.call_id)
-        return reply
+            pending = None
+        if call_id not in self._in_flight:
+            return  # answered already
+        if pending is None:
+            nothing = Fault("internal", "the relay gave no answer; the daemon's log says why")
+            self._answer(fault_frame(nothing, call_id))
+        else:
+            self._in_flight[call_id] = pending
+
+    def _answer(self, reply: ReplyFrame) -> None:
+        """A call's reply: its id is free, and its slots, before it can be seen."""
+        if reply.call_id not in self._in_flight:
+            return  # the connection has gone, and has abandoned the call
+        del self._in_flight[reply.call_id]
+        self._slots.give()
+        self._container_slots.give()
+        self._send(reply)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _send(self, reply: ReplyFrame) -> None:
+        """Send at once where nothing waits and no other call is under way; else leave it to the writer, which joins."""
         frame = _framed(reply)
+        if self._send_nowait is not None and not self._outbox_bytes and not self._in_flight:
+            try:
+                sent = self._send_nowait(frame)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                # The connection's matter, in whatever task this is; its reader may not see that the peer has gone.
+                self._scope.cancel()
+                return
+            if sent == len(frame):
+                self._gateway.paid()
+                return
+            frame = frame[sent:]
         self._outbox.append(frame)
         self._outbox_bytes += len(frame)
         self._changed.unpark_all()
 
-    async def _write(self, connection: trio.CancelScope) -> None:
+    async def _write(self) -> None:
         """Send what is ready in one go; end the connection when the peer does not take it in time."""
         while True:
             while not self._outbox:
@@ -258,7 +346,7 @@ class _Connection:
             if sending.cancelled_caught:
                 self._gateway.counters.add("clients_dropped")
                 _log.warning("client does not take its replies; dropped", container=self._container)
-                connection.cancel()
+                self._scope.cancel()
                 return
             self._outbox_bytes -= len(batch)
             self._changed.unpark_all()

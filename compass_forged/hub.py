@@ -14,13 +14,16 @@ session unbound     cancelled             cancelled                      goes on
 drain ends          cancelled             cancelled                      cancelled at the end of the drain time
 ==================  ====================  =============================  =============================================
 
-A read runs in the task of the connection that asked. A write runs in the hub's own nursery, so that it outlives the
-connection; from ``sending`` on, its cancel scope is shielded, with a deadline of its own.
+Calls run in the hub's own workers (``workers.py``), so that a write outlives the connection that asked for it. From
+``sending`` on, a write's cancel scope is shielded, with a deadline of its own. Whoever asked is answered once, through
+a callback: by the call's end, or by its deadline where a sent write goes on.
 """
 
+import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import trio
 from trio.lowlevel import checkpoint_if_cancelled
@@ -40,8 +43,12 @@ from compass_forged.wire.schema import (
     ResultFrame,
     arm_name,
 )
+from compass_forged.workers import WorkerPool
 
 _log = get_logger(__name__)
+
+_SWEEP_AT: Final = 1024
+"""So many deadlines of writes that have ended may stay in the heap before it is swept."""
 
 _End: TypeAlias = Literal["deadline", "disconnect", "unbound", "stopping"]
 
@@ -55,44 +62,143 @@ class CallDeadlines:
     grace_seconds: float = 30.0
 
 
-class _Life:
-    """One call from admission to its end. Implements ``WriteGuard``."""
+Answer: TypeAlias = Callable[[ReplyFrame], None]
+"""Takes the one reply of a call; must not raise, and is no checkpoint."""
 
-    __slots__ = ("answered", "call", "deadline", "done", "end", "fault", "grace", "result", "scope", "sent", "session")
 
-    def __init__(self, session: Session, call: ForgeCall, deadline: float, grace: float) -> None:
+class Life:
+    """One call from admission to its end: a ``WriteGuard`` for the provider, a job for a worker.
+
+    Attributes:
+        sent: whether a byte of a write may have gone out.
+    """
+
+    __slots__ = (
+        "_answer", "_began", "_end", "_fault", "_given_up", "_hub", "_result", "call", "context", "deadline",
+        "is_write", "scope", "sent", "session", "watched",
+    )  # fmt: skip
+
+    def __init__(self, hub: "Hub", session: Session, call: ForgeCall, answer: Answer) -> None:
         self.session = session
         self.call = call
-        self.deadline = deadline
-        self.grace = grace
-        self.scope = trio.CancelScope(deadline=deadline)
-        self.done = trio.Event()
+        self.is_write = not isinstance(call.arm, READ_ARMS)
+        self.context = CallContext(container=session.container, guard=self)
+        self.scope: trio.CancelScope | None = None
         self.sent = False
-        self.answered = False
-        self.end: _End = "deadline"
-        self.result: ResultArm | None = None
-        self.fault: Fault | None = None
+        self._hub = hub
+        self._answer: Answer | None = answer
+        self._began = trio.current_time()
+        self.deadline = self._began + hub.seconds_for(call, write=self.is_write)
+        self.watched = 0
+        self._given_up = False
+        self._end: _End = "deadline"
+        self._result: ResultArm | None = None
+        self._fault: Fault | None = None
+
+    # --- as the provider sees it --------------------------------------------------------------------------------
 
     async def sending(self) -> None:
-        """See ``WriteGuard``. A scope that was cancelled raises here; after it, only the grace and the drain end it.
+        """See ``WriteGuard``. A call that was given up raises here; after it, only grace and drain end it.
 
-        A read stays as it is, whatever its provider says: it runs in its connection's task, which must be able to end.
+        A read stays as it is, whatever its provider says: it must end with its caller.
         """
         await checkpoint_if_cancelled()
-        if self.is_write and not self.sent:
+        if self.is_write and not self.sent and self.scope is not None:
             self.sent = True
             self.scope.shield = True
-            self.scope.deadline = self.deadline + self.grace
+            self.scope.deadline = self.deadline + self._hub.grace_seconds
+            self._hub.watch(self)
+
+    # --- as the worker sees it ----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Execute the call and keep what comes of it; raises nothing but Cancelled."""
+        if self._given_up:
+            return  # before its worker had begun
+        session = self.session
+        try:
+            self._result = await self._hub.caller.execute(
+                Caller(session.account, session.session_id, session.container, session.scope), self.call, self.context
+            )
+        except Fault as fault:
+            self._fault = fault
+        except Exception:  # noqa: BLE001 -- one call's error must not end the hub's nursery
+            self._broke()
+        except BaseExceptionGroup as errors:  # of a nursery within: Cancelled, and an error beside it
+            cancelled, others = errors.split(trio.Cancelled)
+            if cancelled is None or not isinstance(others, ExceptionGroup):
+                raise  # such as KeyboardInterrupt: the daemon's business
+            self._broke()
+            raise cancelled from None
+
+    def _broke(self) -> None:
+        self._hub.count_internal_error()
+        _log.exception("unexpected error under the hub", arm=arm_name(self.call.arm), session=self.session.session_id)
+        self._fault = Fault("internal", "the daemon failed; its log says why")
+
+    def finish(self, *, cut_off: bool) -> None:
+        """The work is over: answer, unless that has been done."""
+        self.scope = None
+        self._hub.ended(self)
+        end = self._came_of_it()
+        if self._answer is not None:
+            self._reply(end or self._given_up_reply(cut_off=cut_off))
+        elif self.sent:
+            self._hub.log_late(self, end)
+
+    def _came_of_it(self) -> ReplyFrame | None:
+        if self._result is not None:
+            return ResultFrame(call_id=self.call.call_id, result=self._result)
+        return fault_frame(self._fault, self.call.call_id) if self._fault is not None else None
+
+    def _given_up_reply(self, *, cut_off: bool) -> ReplyFrame:
+        call_id = self.call.call_id
+        if cut_off and not self.sent:
+            restarting = "the daemon's hub restarted under this call; try again"
+            return fault_frame(Fault("unavailable", restarting, retry_after_ms=500), call_id)
+        if self._end == "unbound":
+            return fault_frame(Fault("permission_denied", "the session was unbound while the call ran"), call_id)
+        if self._end == "stopping" and not self.sent:
+            stopping = "the daemon stopped before the call was sent; try again"
+            return fault_frame(Fault("unavailable", stopping, retry_after_ms=1000), call_id)
+        return ResultFrame(call_id=call_id, result=error_result(_deadline_error(self)))
+
+    # --- as the hub and the connection see it -------------------------------------------------------------------
+
+    def overdue(self) -> None:
+        """The deadline passed and the write has gone out: say so; it goes on."""
+        if self._answer is not None:
+            self._reply(ResultFrame(call_id=self.call.call_id, result=error_result(_deadline_error(self))))
 
     def give_up(self, end: _End) -> None:
         """Cancel, unless a write has gone out."""
-        if not self.sent and not self.done.is_set():
-            self.end = end
-            self.scope.cancel()
+        if not self.sent:
+            self._end = end
+            self._cancel()
 
-    @property
-    def is_write(self) -> bool:
-        return not isinstance(self.call.arm, READ_ARMS)
+    def abandon(self) -> None:
+        """The connection closed: nobody takes the answer any more; what has not been sent is given up."""
+        if self._answer is not None:
+            self._answer = None
+            self.give_up("disconnect")
+            self._hub.log_end(self.session.session_id, self.session, self.call, None, self.context, self._began)
+
+    def _reply(self, reply: ReplyFrame) -> None:
+        """Answer, then log: whoever asked waits for no log, and hears nothing more."""
+        answer, self._answer = self._answer, None
+        assert answer is not None  # noqa: S101 -- both callers have looked
+        answer(reply)
+        self._hub.log_end(self.session.session_id, self.session, self.call, reply, self.context, self._began)
+
+    def stop(self) -> None:
+        """The drain time is over: cancel, whatever has been sent."""
+        self._end = "stopping"
+        self._cancel()
+
+    def _cancel(self) -> None:
+        self._given_up = True
+        if self.scope is not None:
+            self.scope.cancel()
 
 
 class Hub:
@@ -104,24 +210,29 @@ class Hub:
         self._counters = counters
         self._deadlines = deadlines or CallDeadlines()
         self._caller: ForgeCaller | None = None
-        self._nursery: trio.Nursery | None = None
+        self._workers = WorkerPool("call")
         self._draining = False
-        self._lives: set[_Life] = set()
+        self._lives: set[Life] = set()
         self._idle = trio.Event()
+        self._sent_deadlines: list[tuple[float, int]] = []
+        self._sent: dict[int, Life] = {}
+        self._sent_count = 0
+        self._sooner = trio.Event()
 
     def wire(self, caller: ForgeCaller) -> None:
         """Give the hub the service behind it; until then every call is ``unavailable``."""
         self._caller = caller
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Own the nursery in which writes run; until cancelled. While it does not run, calls are ``unavailable``."""
+        """Own the workers in which calls run; until cancelled. While it does not run, calls are ``unavailable``."""
+        # Shielded: it answers for sent writes, which go on when this is cancelled. It lives as long as the workers do.
+        keeping = trio.CancelScope(shield=True)
         async with trio.open_nursery() as nursery:
-            self._nursery = nursery
+            nursery.start_soon(self._answer_overdue, keeping)
             try:
-                task_status.started()
-                await trio.sleep_forever()
+                await self._workers.run(task_status=task_status)
             finally:
-                self._nursery = None
+                keeping.cancel()
 
     @property
     def draining(self) -> bool:
@@ -135,25 +246,46 @@ class Hub:
 
     # --- one call ---------------------------------------------------------------------------------------------------
 
-    async def relay(self, session_id: str, call: ForgeCall) -> ReplyFrame:
-        """Answer one call of a session; raises nothing but Cancelled (the connection closed)."""
-        began = trio.current_time()
-        session: Session | None = None
-        context: CallContext | None = None
-        reply: ReplyFrame | None = None
+    def submit(self, session_id: str, call: ForgeCall, answer: Answer) -> Life | None:
+        """Begin one call of a session; not a checkpoint.
+
+        Args:
+            session_id: the session that the call's container is bound to.
+            call: the call.
+            answer: told the reply, once: right here where the call is refused, else later.
+
+        Returns:
+            The call's life, to be abandoned when nobody waits for it any more; None if it was answered already.
+        """
         try:
             session = self._admit(session_id)
-            life = _Life(session, call, began + self._seconds_for(call), self._deadlines.grace_seconds)
-            context = CallContext(container=session.container, guard=life)
-            reply = ResultFrame(call_id=call.call_id, result=await self._live(life, context))
-            return reply  # noqa: TRY300 -- the finally below logs it
         except Fault as fault:
+            began = trio.current_time()
             reply = fault_frame(fault, call.call_id)
-            return reply
+            answer(reply)
+            self.log_end(session_id, self._sessions.resolve(session_id), call, reply, None, began)
+            return None
+        life = Life(self, session, call, answer)
+        self._lives.add(life)
+        self._workers.start(life)
+        return life
+
+    async def relay(self, session_id: str, call: ForgeCall) -> ReplyFrame:
+        """``submit`` and wait; raises nothing but Cancelled, which abandons the call."""
+        answered = trio.Event()
+        replies: list[ReplyFrame] = []
+
+        def answer(reply: ReplyFrame) -> None:
+            replies.append(reply)
+            answered.set()
+
+        life = self.submit(session_id, call, answer)
+        try:
+            await answered.wait()  # bounded: the call's deadline answers
         finally:
-            # The session as it was admitted: it may have been unbound since, and the line must still say who asked.
-            who = session or self._sessions.resolve(session_id)
-            self._log_end(session_id, who, call, reply, context, trio.current_time() - began)
+            if life is not None:
+                life.abandon()
+        return replies[0]
 
     def _admit(self, session_id: str) -> Session:
         if self._caller is None:
@@ -163,68 +295,63 @@ class Hub:
             raise Fault("not_found", "the session is not known to this daemon")
         if self._draining:
             raise Fault("unavailable", "the daemon is stopping; try again once it is back", retry_after_ms=1000)
-        if self._nursery is None:
+        if not self._workers.running:
             raise Fault("unavailable", "the daemon's hub is restarting; try again", retry_after_ms=500)
         return session
 
-    def _seconds_for(self, call: ForgeCall) -> float:
-        read = isinstance(call.arm, READ_ARMS)
-        own = self._deadlines.read_seconds if read else self._deadlines.write_seconds
-        return min(own, call.timeout_ms / 1000 if call.timeout_ms else math.inf)
+    # --- what a life needs of its hub -------------------------------------------------------------------------------
 
-    async def _live(self, life: _Life, context: CallContext) -> ResultArm:
-        self._lives.add(life)
-        if not life.is_write:
-            await self._execute(life, context)
-            return self._ended(life, context)
-        nursery = self._nursery
-        assert nursery is not None  # noqa: S101 -- _admit saw it, and there is no checkpoint since
-        nursery.start_soon(self._execute, life, context, name=f"write {life.call.call_id}")
-        end: _End = "disconnect"
-        try:
-            with trio.move_on_at(life.deadline):
-                await life.done.wait()
-            end = "deadline"
-        finally:
-            life.answered = True
-            life.give_up(end)
-        return self._ended(life, context)
+    @property
+    def caller(self) -> ForgeCaller:
+        """The service; wired, since a call was admitted."""
+        assert self._caller is not None  # noqa: S101 -- see above
+        return self._caller
 
-    async def _execute(self, life: _Life, context: CallContext) -> None:
-        """Run the call to its end inside its own scope; keeps what came of it and raises nothing but Cancelled."""
-        session, call = life.session, life.call
-        caller = Caller(session.account, session.session_id, session.container, session.scope)
-        service = self._caller
-        assert service is not None  # noqa: S101 -- _admit saw it; it is never unwired
-        try:
-            with life.scope:
-                life.result = await service.execute(caller, call, context)
-        except Fault as fault:
-            life.fault = fault
-        except Exception:  # noqa: BLE001 -- one call's error must not end the hub's nursery
-            self._counters.add("internal_errors", where="hub")
-            _log.exception("unexpected error under the hub", arm=arm_name(call.arm), session=session.session_id)
-            life.fault = Fault("internal", "the daemon failed; its log says why")
-        finally:
-            life.done.set()
-            self._lives.discard(life)
-            if not self._lives:
-                self._idle.set()
-            if life.answered and life.sent:
-                self._log_late(life, context)
+    @property
+    def grace_seconds(self) -> float:
+        """What a sent write has beyond its deadline."""
+        return self._deadlines.grace_seconds
 
-    def _ended(self, life: _Life, context: CallContext) -> ResultArm:
-        if life.fault is not None:
-            raise life.fault
-        if life.result is not None:
-            return life.result
-        if life.done.is_set() and not life.scope.cancelled_caught:
-            raise Fault("unavailable", "the daemon's hub restarted under this call; try again", retry_after_ms=500)
-        if life.end == "unbound":
-            raise Fault("permission_denied", "the session was unbound while the call was under way")
-        if life.end == "stopping" and not life.sent:
-            raise Fault("unavailable", "the daemon stopped before the call was sent; try again", retry_after_ms=1000)
-        return error_result(_deadline_error(life, context))
+    def seconds_for(self, call: ForgeCall, *, write: bool) -> float:
+        """A call's deadline from now: the daemon's own, or the caller's where that is sooner."""
+        own = self._deadlines.write_seconds if write else self._deadlines.read_seconds
+        return min(own, call.timeout_ms / 1000) if call.timeout_ms else own
+
+    def ended(self, life: Life) -> None:
+        """A life's work is over."""
+        self._lives.discard(life)
+        self._sent.pop(life.watched, None)
+        if not self._lives and not self._idle.is_set():
+            self._idle.set()
+
+    def watch(self, life: Life) -> None:
+        """A write has gone out: its caller is to be answered at the deadline, while it goes on."""
+        self._sent_count += 1
+        life.watched = self._sent_count
+        self._sent[life.watched] = life
+        if len(self._sent_deadlines) > _SWEEP_AT + 2 * len(self._sent):  # most have ended long before
+            self._sent_deadlines = [entry for entry in self._sent_deadlines if entry[1] in self._sent]
+            heapq.heapify(self._sent_deadlines)
+        heapq.heappush(self._sent_deadlines, (life.deadline, life.watched))
+        if self._sent_deadlines[0][1] == life.watched:
+            self._sooner.set()
+
+    async def _answer_overdue(self, keeping: trio.CancelScope) -> None:
+        """Answer those whose sent writes go on beyond their deadline."""
+        with keeping:
+            while True:
+                self._sooner = trio.Event()
+                with trio.move_on_at(self._sent_deadlines[0][0] if self._sent_deadlines else math.inf):
+                    await self._sooner.wait()
+                now = trio.current_time()
+                while self._sent_deadlines and self._sent_deadlines[0][0] <= now:
+                    _, number = heapq.heappop(self._sent_deadlines)
+                    if life := self._sent.get(number):
+                        life.overdue()
+
+    def count_internal_error(self) -> None:
+        """Something raised that should not."""
+        self._counters.add("internal_errors", where="hub")
 
     # --- what ends many calls ---------------------------------------------------------------------------------------
 
@@ -253,21 +380,21 @@ class Hub:
                     session=life.session.session_id,
                     arm=arm_name(life.call.arm),
                 )
-            life.end = "stopping"
-            life.scope.cancel()
+            life.stop()
         return not left
 
     # --- log --------------------------------------------------------------------------------------------------------
 
-    def _log_end(
+    def log_end(
         self,
         session_id: str,
         session: Session | None,
         call: ForgeCall,
         reply: ReplyFrame | None,
         context: CallContext | None,
-        seconds: float,
+        began: float,
     ) -> None:
+        """One line and one count for a call, at its end."""
         code, outcome = _code_of(reply) if reply is not None else ("disconnected", "")
         arm = arm_name(call.arm)
         self._counters.add("calls", arm=arm, code=code)
@@ -280,18 +407,19 @@ class Hub:
             coordinate=context.coordinate if context else "",
             code=code,
             outcome=outcome,
-            ms=round(seconds * 1000, 3),
+            ms=round((trio.current_time() - began) * 1000, 3),
             forge_requests=context.forge_requests if context else 0,
         )
 
-    def _log_late(self, life: _Life, context: CallContext) -> None:
-        code = _code_of(ResultFrame(call_id="", result=life.result))[0] if life.result is not None else "unknown"
+    def log_late(self, life: Life, end: ReplyFrame | None) -> None:
+        """A write ended after its caller had been answered, or had gone. ``end``: what came of it, None if nothing."""
+        code = _code_of(end)[0] if end is not None else "unknown"
         self._counters.add("late_writes", code=code)
         _log.info(
             "a write ended after its caller had gone",
             session=life.session.session_id,
             arm=arm_name(life.call.arm),
-            coordinate=context.coordinate,
+            coordinate=life.context.coordinate,
             code=code,
         )
 
@@ -306,10 +434,10 @@ def fault_frame(fault: Fault, call_id: str) -> FaultFrame:
     )
 
 
-def _deadline_error(life: _Life, context: CallContext) -> CallError:
+def _deadline_error(life: Life) -> CallError:
     if not life.is_write:
         return CallError("deadline_exceeded", "the forge did not answer within the deadline")
-    joined = context.waits_on
+    joined = life.context.waits_on
     if life.sent or (joined is not None and joined.sent):
         return CallError(
             "deadline_exceeded",

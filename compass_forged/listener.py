@@ -25,9 +25,11 @@ from pathlib import Path
 from typing import Final, Self
 
 import trio
+from trio.lowlevel import checkpoint, notify_closing, wait_readable
 
 from compass_forged.errors import StartError
 from compass_forged.observability import get_logger
+from compass_forged.stream import UnixStream
 
 _log = get_logger(__name__)
 
@@ -96,7 +98,7 @@ class RunDir:
 class UnixListener:
     """A listening Unix socket that knows the inode it bound."""
 
-    def __init__(self, listener: trio.socket.SocketType, directory: int, name: str, path: Path) -> None:
+    def __init__(self, listener: socket.socket, directory: int, name: str, path: Path) -> None:
         self._socket = listener
         self._directory = directory
         self._name = name
@@ -105,29 +107,38 @@ class UnixListener:
         self._overload_logged_at = -math.inf
         self.path = path
 
-    async def accept(self) -> tuple[trio.SocketStream, Peer]:
+    async def accept(self) -> tuple[UnixStream, Peer]:
         """The next connection and who the kernel says it is. Overload is waited out; the peer's address is ignored."""
         while True:
             try:
-                connection, _address = await self._socket.accept()
+                connection, _address = self._socket.accept()
+            except BlockingIOError:
+                await wait_readable(self._socket)
+                continue
             except OSError as error:
-                if error.errno in _PEER_GONE:
-                    continue
-                if error.errno not in _OVERLOAD:
+                if error.errno not in _OVERLOAD | _PEER_GONE:
                     raise
-                now = trio.current_time()
-                if now - self._overload_logged_at >= _OVERLOAD_LOG_SECONDS:
-                    self._overload_logged_at = now
-                    _log.error("accept paused: out of file descriptors or memory", socket=str(self.path))
-                await trio.sleep(_OVERLOAD_PAUSE_SECONDS)
+                if error.errno in _OVERLOAD:
+                    self._log_overload()
+                    await trio.sleep(_OVERLOAD_PAUSE_SECONDS)
+                else:
+                    await checkpoint()  # however many there are, others get their turn
                 continue
             try:
-                return trio.SocketStream(connection), _peer_of(connection)
+                return UnixStream(connection), _peer_of(connection)
             except OSError:
                 connection.close()  # gone already
+                await checkpoint()
+
+    def _log_overload(self) -> None:
+        now = trio.current_time()
+        if now - self._overload_logged_at >= _OVERLOAD_LOG_SECONDS:
+            self._overload_logged_at = now
+            _log.error("accept paused: out of file descriptors or memory", socket=str(self.path))
 
     def close(self) -> None:
         """Stop listening; remove the socket's file if it is still ours."""
+        notify_closing(self._socket)
         self._socket.close()
         try:
             with suppress(FileNotFoundError):
@@ -232,7 +243,7 @@ def _bind(directory: int, path: Path, *, mode: int, group: int | None) -> UnixLi
                 os.chown(path.name, -1, group, dir_fd=directory, follow_symlinks=False)
             raw.listen(_BACKLOG)
             raw.setblocking(False)
-            return UnixListener(trio.socket.from_stdlib_socket(raw), directory, path.name, path)
+            return UnixListener(raw, directory, path.name, path)
         except BaseException:
             raw.close()
             if bound:
@@ -258,14 +269,14 @@ def _clear_stale(directory: int, path: Path) -> None:
     os.unlink(path.name, dir_fd=directory)
 
 
-def _peer_of(connection: trio.socket.SocketType) -> Peer:
+def _peer_of(connection: socket.socket) -> Peer:
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return Peer(*struct.unpack("3i", packed))
 
 
 async def serve_listener(
     listener: UnixListener,
-    handler: Callable[[trio.SocketStream, Peer], Awaitable[None]],
+    handler: Callable[[UnixStream, Peer], Awaitable[None]],
     *,
     connections: int,
 ) -> None:
@@ -276,7 +287,7 @@ async def serve_listener(
     """
     slots = trio.Semaphore(connections)
 
-    async def handle(stream: trio.SocketStream, peer: Peer) -> None:
+    async def handle(stream: UnixStream, peer: Peer) -> None:
         try:
             await handler(stream, peer)
         finally:

@@ -117,7 +117,7 @@ def stamp(body: str, author: Author, limit: int, *, ref: str = "") -> str:
     clean = strip(body)
     stamped = line + SEPARATOR + clean if clean else line
     if limit:
-        size = len(stamped.encode(errors="surrogatepass"))
+        size = len(stamped) if stamped.isascii() else len(stamped.encode(errors="surrogatepass"))
         if size > limit:
             raise BodyTooLarge(size - limit, limit)
     return stamped
@@ -132,6 +132,8 @@ def parse(body: str) -> Claim | None:
 
 def is_blank(body: str) -> bool:
     """Whether nothing visible is left of ``body`` once headers are stripped."""
+    if _PLAIN_START.match(body):
+        return False
     return not any(_shows(char) for char in strip(body))
 
 
@@ -158,6 +160,9 @@ def _without_our_own(body: str) -> str:
 
 def may_hold_header(body: str) -> bool:
     """Whether ``body`` must be read line by line. Quick, and never False where ``strip`` would remove something."""
+    if body.isascii() and not any(char in body for char in _MORE_THAN_IT_LOOKS):
+        # Plain text: nothing is hidden and nothing folds, so the key's letters must stand there, marks between them.
+        return _PLAIN_KEY.search(body.encode().translate(_LOWER, _DROPPED)) is not None
     text = _shown(body)
     return _KEY.search(text) is not None or _BROKEN_KEY.search(text) is not None or any(odd in text for odd in _ODD)
 
@@ -273,6 +278,15 @@ _HEADS: Final = tuple(f"{_KEY_WORDS}{name}=" for name in ("agent", "owner", "ses
 _MARKS: Final = r"[\x00-/;<>-@\[-`{-\x7f]*"
 _LETTERS: Final = [char.replace("o", "[o0]") for char in _KEY_WORDS]
 _KEY: Final = re.compile((_MARKS + "+").join(_LETTERS))
+
+
+# What makes a text more than it looks: entities, tags and comments, links, escapes and formulas, overrides.
+_MORE_THAN_IT_LOOKS: Final = ("&", "<", "[", "]", "\\", _OVERRIDE, _POP)
+# A first line of plain text whose first letter begins no header: it stays.
+_PLAIN_START: Final = re.compile(r"[ \t\r\n#*_>`~+.,;\-]*+[abd-wyzABD-WYZ][\t -%'-;=-Z^-~]*+(?:[\r\n]|\Z)")
+_LOWER: Final = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0", b"abcdefghijklmnopqrstuvwxyzo")
+_DROPPED: Final = bytes(byte for byte in range(0x80) if not (chr(byte).isalnum() or chr(byte) == ":"))
+_PLAIN_KEY: Final = re.compile(rb"co(?:m|rn)pass:o(?:w|vv)ner")
 
 
 def _broken_key() -> str:

@@ -11,6 +11,7 @@ from compass_forged.errors import ContainerUnknown, SessionTaken, StartError, St
 from compass_forged.listener import Peer, UnixListener
 from compass_forged.ports import Account, Caller, ContainerSpec, SessionBinding
 from compass_forged.store.memory import MemoryStore
+from compass_forged.stream import UnixStream
 from compass_forged.wire.schema import FaultFrame, ResultFrame
 from tests.support.core import READ, WRITE, Logged, call_of, fault_of, logged, takes
 from tests.support.host import HOST, Host, away, host, until
@@ -350,11 +351,11 @@ async def test_one_listener_that_crashes_is_bound_anew_and_the_others_stay(
         other = await made.connect("c2")
         accept, crashes = UnixListener.accept, ["c1"]
 
-        async def accept_or_crash(listener: UnixListener) -> tuple[trio.SocketStream, Peer]:
+        async def accept_or_crash(listener: UnixListener) -> tuple[UnixStream, Peer]:
             found = await accept(listener)
             if listener.path.parent.name in crashes:
                 crashes.clear()
-                found[0].socket.close()
+                await found[0].aclose()
                 raise OSError(5, "injected")
             return found
 

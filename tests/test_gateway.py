@@ -1,6 +1,9 @@
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
+from typing import TypeAlias, cast
 
 import msgspec
 import pytest
@@ -9,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
-from compass_forged.gateway import Gateway, GatewayLimits
+from compass_forged.gateway import Gateway, GatewayLimits, Pending
+from compass_forged.gateway import Relay as Submit
 from compass_forged.hub import Hub
 from compass_forged.observability import Counters
+from compass_forged.stream import UnixStream
 from compass_forged.wire.codec import decode_reply, encode_call
 from compass_forged.wire.frames import FrameBuffer, encode_frame
 from compass_forged.wire.schema import (
@@ -33,6 +38,7 @@ from tests.support.core import (
     error_of,
     fault_of,
     frame_of,
+    in_tasks,
     logged,
     reply_to,
     session_of,
@@ -47,6 +53,9 @@ def events() -> Iterator[Logged]:
         yield events
 
 
+AnyRelay: TypeAlias = Submit | Callable[[str, ForgeCall], Awaitable[ReplyFrame]]
+
+
 @dataclass
 class Relay:
     """A relay that remembers what it was given and answers each call once the test lets it."""
@@ -56,8 +65,7 @@ class Relay:
     cancelled: list[str] = field(default_factory=list)
     _gates: dict[str, trio.Event] = field(default_factory=dict)
 
-    async def __call__(self, session_id: str, call: ForgeCall) -> ReplyFrame | None:
-        self.asked.append((session_id, call))
+    async def __call__(self, session_id: str, call: ForgeCall) -> ReplyFrame:
         try:
             if not self.open:
                 await self._gates.setdefault(call.call_id, trio.Event()).wait()
@@ -76,18 +84,33 @@ class Relay:
         return [call.call_id for _, call in self.asked]
 
 
+def submitting(nursery: trio.Nursery, relay: AnyRelay) -> Submit:
+    """A relay as a gateway takes it: a coroutine function's calls run in tasks of the nursery."""
+    if isinstance(relay, Relay):
+        submit = in_tasks(nursery, relay)
+
+        def remembered(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> Pending:
+            relay.asked.append((session_id, call))
+            return submit(session_id, call, answer)
+
+        return remembered
+    if iscoroutinefunction(relay):
+        return in_tasks(nursery, cast("Callable[[str, ForgeCall], Awaitable[ReplyFrame]]", relay))
+    return cast("Submit", relay)
+
+
 class Rig:
     """A gateway with one container bound, ``c1``, and one that is not, ``c2``."""
 
     def __init__(
         self,
         nursery: trio.Nursery,
-        relay: Callable[[str, ForgeCall], Awaitable[ReplyFrame | None]],
+        relay: AnyRelay,
         limits: GatewayLimits | None,
     ) -> None:
         self.sessions = table_of(session_of("c1", "s-1"))
         self.counters = Counters()
-        self.gateway = Gateway(self.sessions, relay, counters=self.counters, limits=limits)
+        self.gateway = Gateway(self.sessions, submitting(nursery, relay), counters=self.counters, limits=limits)
         self._nursery = nursery
 
     def connect(self, container: str = "c1", *, lockstep: bool = False) -> RawClient:
@@ -100,9 +123,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(
-    relay: Callable[[str, ForgeCall], Awaitable[ReplyFrame | None]], limits: GatewayLimits | None = None
-) -> AsyncIterator[Rig]:
+async def rig(relay: AnyRelay, limits: GatewayLimits | None = None) -> AsyncIterator[Rig]:
     async with trio.open_nursery() as nursery:
         yield Rig(nursery, relay, limits)
         nursery.cancel_scope.cancel()
@@ -405,8 +426,8 @@ async def test_a_rebind_takes_effect_with_the_next_call() -> None:
 
 
 async def test_a_relay_without_an_answer_is_an_internal_fault() -> None:
-    async def silent(session_id: str, call: ForgeCall) -> None:
-        await trio.lowlevel.checkpoint()
+    def silent(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> None:
+        """Neither answers nor gives anything to wait for."""
 
     async with rig(silent) as made:
         client = made.connect()
@@ -416,11 +437,10 @@ async def test_a_relay_without_an_answer_is_an_internal_fault() -> None:
 
 
 async def test_a_relay_that_raises_is_an_internal_fault_and_the_connection_lives(events: Logged) -> None:
-    async def broken(session_id: str, call: ForgeCall) -> ReplyFrame:
-        await trio.lowlevel.checkpoint()
+    def broken(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> None:
         if call.call_id == "bad":
             raise ValueError("secret")
-        return reply_to(call)
+        answer(reply_to(call))
 
     async with rig(broken) as made:
         client = made.connect()
@@ -511,7 +531,7 @@ async def test_the_slots_of_a_connection_that_went_are_free_again() -> None:
             await client.stream.aclose()
             await wait_all_tasks_blocked()
         assert relay.ids == ["a", "b"] * 3
-        assert made.gateway.slots_of("c1").value == 2
+        assert made.gateway.calls_of("c1").free == 2
 
 
 async def test_a_connection_that_goes_while_it_waits_for_room_leaves_no_slot_taken(autojump_clock: MockClock) -> None:
@@ -526,7 +546,7 @@ async def test_a_connection_that_goes_while_it_waits_for_room_leaves_no_slot_tak
         relay.let("a", "b")
         await holder.reply()
         await wait_all_tasks_blocked()
-        assert made.gateway.slots_of("c1").value == 1
+        assert made.gateway.calls_of("c1").free == 1
         assert made.gateway.connections_of("c1") == 1
 
 
@@ -594,6 +614,169 @@ async def test_replies_that_are_ready_go_out_in_one_write() -> None:
         assert {decode_reply(payload).call_id for payload in payloads if payload} == {"a", "b", "c"}
 
 
+# --- over a real socket ---------------------------------------------------------------------------------------------
+
+
+def connect_socket(made: Rig, container: str = "c1") -> tuple[RawClient, socket.socket]:
+    """A connection over a Unix socket, where replies go out without the writer if they can."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return made.serve(UnixStream(theirs), RawClient(UnixStream(ours)), container), ours
+
+
+def owing(made: Rig) -> bool:
+    return any(connection.owes for connection in made.gateway._open)
+
+
+def big_reply_to(call: ForgeCall, size: int = 1 << 20) -> ReplyFrame:
+    comment = CommentRef(url=call.call_id * size, comment_id="1")
+    return ResultFrame(call_id=call.call_id, result=IssueCommentResult(comment=comment))
+
+
+async def test_each_call_over_a_socket_is_answered() -> None:
+    async with rig(Relay()) as made:
+        client, _ = connect_socket(made)
+        for one in ("a", "b"):
+            await client.send(*calls(one))
+            assert await client.reply() == reply_to(call_of(call_id=one))
+        ids = [str(n) for n in range(500)]
+        await client.send(*calls(*ids))
+        assert set(await client.replies(500)) == set(ids)
+        await client.stream.aclose()
+
+
+async def test_a_reply_that_does_not_go_out_in_one_send_is_finished_by_the_writer_in_order() -> None:
+    def relay(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> None:
+        answer(big_reply_to(call))
+
+    async with rig(relay) as made:
+        client, _ = connect_socket(made)
+        await client.send(*calls("a", "b", "c"))
+        await wait_all_tasks_blocked()
+        assert owing(made)
+        for one in ("a", "b", "c"):
+            assert await client.reply() == big_reply_to(call_of(call_id=one))
+        await wait_all_tasks_blocked()
+        assert not owing(made)
+        await client.stream.aclose()
+
+
+async def test_a_client_over_a_socket_that_never_reads_is_dropped(autojump_clock: MockClock) -> None:
+    def relay(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> None:
+        answer(big_reply_to(call))
+
+    async with rig(relay) as made:
+        client, _ = connect_socket(made)
+        await client.send(*calls("a"))
+        await trio.sleep(9.9)
+        assert made.gateway.connections_of("c1") == 1
+        await trio.sleep(0.2)
+        assert made.gateway.connections_of("c1") == 0
+        assert made.counters.total("clients_dropped") == 1
+        await client.stream.aclose()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_peer_that_takes_no_replies_any_more_ends_its_connection_and_nothing_else(at_once: bool) -> None:
+    waiting: list[Callable[[], None]] = []
+
+    def relay(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> Pending | None:
+        if at_once:
+            answer(reply_to(call))
+            return None
+        waiting.append(lambda: answer(reply_to(call)))
+        return Forsaken()
+
+    async with rig(relay) as made:
+        client, raw = connect_socket(made)
+        await client.send(*calls("a"))
+        await wait_all_tasks_blocked()
+        raw.shutdown(socket.SHUT_RD)  # our end sees no end of its bytes, and cannot send
+        if at_once:
+            await client.send(*calls("b"))
+        for answer in waiting:
+            answer()  # raises nothing in whose task it is
+        await wait_all_tasks_blocked()
+        assert made.gateway.connections_of("c1") == 0
+        assert made.gateway.calls_of("c1").free == made.gateway.limits.calls_per_container
+        assert made.counters.total("internal_errors") == 0
+        other, _ = connect_socket(made)
+        await client.stream.aclose()
+        await other.stream.aclose()
+
+
+class Forsaken:
+    """A call that has been relayed; nobody minds when it is abandoned."""
+
+    def abandon(self) -> None:
+        pass
+
+
+async def test_an_answer_for_a_connection_that_has_gone_is_dropped() -> None:
+    late: list[Callable[[], None]] = []
+
+    def relay(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> Pending:
+        late.append(lambda: answer(reply_to(call)))
+        return Forsaken()
+
+    async with rig(relay) as made:
+        client, _ = connect_socket(made)
+        await client.send(*calls("a"))
+        await wait_all_tasks_blocked()
+        await client.stream.aclose()
+        await wait_all_tasks_blocked()
+        late[0]()
+        assert made.gateway.calls_of("c1").free == made.gateway.limits.calls_per_container
+        assert made.counters.total("internal_errors") == 0
+
+
+@pytest.mark.parametrize(
+    "frame", [encode_frame(b"\xc1"), frame_of(call_of())], ids=["what does not decode", "calls of an unbound container"]
+)
+async def test_a_flood_that_is_answered_at_once_keeps_nobody_else_waiting(frame: bytes) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with rig(Relay()) as made:
+        client = made.connect("c2")
+        await client.stream.send_all(frame * 640)  # in one receive
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            for _ in range(640):
+                assert isinstance(await client.reply(), FaultFrame)
+            nursery.cancel_scope.cancel()
+        assert turns >= 19  # one every 32 frames
+
+
+async def test_a_slot_handed_to_a_connection_that_ends_in_the_same_moment_is_not_lost() -> None:
+    for order in range(2):
+        relay = Relay(open=False)
+        async with rig(relay, GatewayLimits(calls_per_container=1)) as made:
+            holder = made.connect()
+            ours, theirs = memory_stream_pair()
+            await holder.send(*calls("a"))
+            await wait_all_tasks_blocked()
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(made.gateway.serve_connection, theirs, "c1")
+                    await ours.send_all(frame_of(call_of(call_id="b")))
+                    await wait_all_tasks_blocked()
+                    slots = made.gateway.calls_of("c1")
+                    if order:
+                        scope.cancel()
+                        slots.give()
+                    else:
+                        slots.give()  # handed on, and then nobody takes it up
+                        scope.cancel()
+                    await trio.sleep_forever()
+            await wait_all_tasks_blocked()
+            assert slots.free == 1
+
+
 # --- ends -----------------------------------------------------------------------------------------------------------
 
 
@@ -618,7 +801,7 @@ async def test_a_sent_write_goes_on_when_its_peer_goes(autojump_clock: MockClock
         hub = Hub(sessions, counters=Counters())
         hub.wire(caller)
         await nursery.start(hub.run)
-        made = Rig(nursery, hub.relay, None)
+        made = Rig(nursery, hub.submit, None)
         client = made.connect()
         await client.send(call_of(WRITE, "w"), call_of(READ, "r"))
         await trio.sleep(2)
@@ -667,8 +850,9 @@ class Breaking(trio.abc.Stream):
 @pytest.mark.parametrize("error", [OSError(5, "I/O"), ValueError("bug"), trio.BrokenResourceError()])
 async def test_whatever_a_stream_raises_stays_within_its_connection(at: str, error: Exception) -> None:
     counters = Counters()
-    gateway = Gateway(table_of(session_of()), Relay(), counters=counters)
-    await gateway.serve_connection(Breaking(error, at=at), "c1")  # raises nothing
+    async with trio.open_nursery() as nursery:
+        gateway = Gateway(table_of(session_of()), submitting(nursery, Relay()), counters=counters)
+        await gateway.serve_connection(Breaking(error, at=at), "c1")  # raises nothing
     assert gateway.connections_of("c1") == 0
     expected = isinstance(error, trio.BrokenResourceError) and at != "close"
     assert counters.total("internal_errors", where="gateway") == (0 if expected else 1)
@@ -676,15 +860,17 @@ async def test_whatever_a_stream_raises_stays_within_its_connection(at: str, err
 
 async def test_cancelling_a_connection_passes(autojump_clock: MockClock) -> None:
     relay = Relay(open=False)
-    gateway = Gateway(table_of(session_of()), relay, counters=Counters())
-    ours, theirs = memory_stream_pair()
-    await ours.send_all(frame_of(call_of(call_id="a")))
-    with trio.move_on_after(5) as scope:
-        await gateway.serve_connection(theirs, "c1")
-    assert scope.cancelled_caught
-    assert relay.cancelled == ["a"]
-    assert await ours.receive_some() == b""
-    assert gateway.connections_of("c1") == 0
+    async with trio.open_nursery() as nursery:
+        gateway = Gateway(table_of(session_of()), submitting(nursery, relay), counters=Counters())
+        ours, theirs = memory_stream_pair()
+        await ours.send_all(frame_of(call_of(call_id="a")))
+        with trio.move_on_after(5) as scope:
+            await gateway.serve_connection(theirs, "c1")
+        assert scope.cancelled_caught
+        await wait_all_tasks_blocked()
+        assert relay.cancelled == ["a"]
+        assert await ours.receive_some() == b""
+        assert gateway.connections_of("c1") == 0
 
 
 async def test_nothing_is_kept_of_a_container_that_went() -> None:
@@ -696,7 +882,7 @@ async def test_nothing_is_kept_of_a_container_that_went() -> None:
         await wait_all_tasks_blocked()
         made.gateway.forget("c1")
         assert not made.gateway._connections
-        assert not made.gateway._container_slots
+        assert not made.gateway._slots
         assert not made.gateway._open
 
 
@@ -740,7 +926,7 @@ async def test_a_drain_and_a_flush_give_every_caller_its_reply(autojump_clock: M
         hub = Hub(sessions, counters=Counters())
         hub.wire(ScriptedCaller(takes(3, sends_after=1)))
         await nursery.start(hub.run)
-        made = Rig(nursery, hub.relay, None)
+        made = Rig(nursery, hub.submit, None)
         client = made.connect()
         await client.send(call_of(WRITE, "w"))
         await wait_all_tasks_blocked()

@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from compass_forged import hub as module
 from compass_forged.errors import CallError, Fault
 from compass_forged.hub import CallDeadlines, Hub, fault_frame
 from compass_forged.observability import Counters
@@ -486,8 +487,8 @@ async def test_a_crash_gives_up_unsent_writes_and_the_hub_comes_back(autojump_cl
         await wait_all_tasks_blocked()
         asked = made.ask(WRITE)
         await trio.sleep(1)
-        assert made.hub._nursery is not None
-        made.hub._nursery.start_soon(_crash)
+        assert made.hub._workers._nursery is not None
+        made.hub._workers._nursery.start_soon(_crash)
         await asked.ended.wait()
         assert fault_of(asked.reply) == "unavailable"
         assert asked.ended_at == pytest.approx(1)
@@ -508,28 +509,149 @@ async def test_a_crash_lets_sent_writes_end_and_answers_their_callers(autojump_c
         await wait_all_tasks_blocked()
         asked = made.ask(WRITE)
         await trio.sleep(2)
-        assert made.hub._nursery is not None
-        made.hub._nursery.start_soon(_crash)
+        assert made.hub._workers._nursery is not None
+        made.hub._workers._nursery.start_soon(_crash)
         await wait_all_tasks_blocked()
         assert made.caller.ended == []
         await asked.ended.wait()
         assert asked.reply == ResultFrame(call_id="1", result=a_result("1"))
         assert made.caller.ended == ["ok"]
+        await wait_all_tasks_blocked()  # the crash has been dealt with
         nursery.cancel_scope.cancel()
 
 
-async def test_a_crash_leaves_reads_alone(autojump_clock: MockClock) -> None:
+async def test_a_crash_ends_reads_and_says_when_to_come_back(autojump_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
         made = Rig(takes(10), nursery)
         nursery.start_soon(lambda: supervise("hub", made.hub.run, counters=made.counters))
         await wait_all_tasks_blocked()
         asked = made.ask(READ)
         await trio.sleep(1)
-        assert made.hub._nursery is not None
-        made.hub._nursery.start_soon(_crash)
+        assert made.hub._workers._nursery is not None
+        made.hub._workers._nursery.start_soon(_crash)
         await asked.ended.wait()
-        assert isinstance(asked.reply, ResultFrame)
+        assert fault_of(asked.reply) == "unavailable"
+        assert isinstance(asked.reply, FaultFrame)
+        assert asked.reply.retry_after_ms > 0
+        assert asked.ended_at == pytest.approx(1)
+        assert made.caller.ended == ["cancelled"]
+        await wait_all_tasks_blocked()  # the crash has been dealt with
         nursery.cancel_scope.cancel()
+
+
+async def test_after_a_crash_a_sent_write_is_still_answered_at_its_deadline(
+    autojump_clock: MockClock, events: Logged
+) -> None:
+    async with trio.open_nursery() as nursery:
+        made = Rig(takes(50, sends_after=1), nursery)
+        nursery.start_soon(lambda: supervise("hub", made.hub.run, counters=made.counters))
+        await wait_all_tasks_blocked()
+        asked = made.ask(WRITE)
+        await trio.sleep(2)
+        assert made.hub._workers._nursery is not None
+        made.hub._workers._nursery.start_soon(_crash)
+        await asked.ended.wait()
+        assert asked.ended_at == pytest.approx(30)
+        assert error_of(asked.reply) == ("deadline_exceeded", "unknown")
+        await trio.sleep(30)
+        assert made.caller.ended == ["ok"]
+        assert made.counters.total("late_writes", code="ok") == 1
+        again = made.ask(WRITE)  # and the hub is back
+        await again.ended.wait()
+        assert error_of(again.reply) == ("deadline_exceeded", "unknown")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_crash_spares_nobody_who_is_parked_or_about_to_run(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        made = Rig(takes(10), nursery)
+        nursery.start_soon(lambda: supervise("hub", made.hub.run, counters=made.counters))
+        await wait_all_tasks_blocked()
+        first = made.ask(READ)
+        await first.ended.wait()  # its worker is parked
+        running = made.ask(READ)
+        await trio.sleep(1)
+        pool = made.hub._workers._nursery
+        assert pool is not None
+        replies: list[ReplyFrame] = []
+        pool.cancel_scope.cancel()  # what a crash does to the workers, before anything of it is seen
+        for number in range(2):  # neither a parked worker nor a new one gets to its first wait
+            assert made.hub.submit("s-1", call_of(call_id=str(number)), replies.append) is not None
+        await running.ended.wait()
+        await wait_all_tasks_blocked()
+        assert fault_of(running.reply) == "unavailable"
+        assert [fault_of(reply) for reply in replies] == ["unavailable"] * 2
+        assert made.hub.in_flight == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_sent_write_whose_worker_breaks_is_unknown_not_to_be_tried_again() -> None:
+    class Broken(BaseException):
+        pass
+
+    async def breaks(_caller: Caller, _call: ForgeCall, context: CallContext) -> ResultArm:
+        await context.guard.sending()
+        raise Broken
+
+    replies: list[ReplyFrame] = []
+    with pytest.RaisesGroup(Broken, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            made = Rig(breaks, nursery)
+            await nursery.start(made.hub.run)
+            made.hub.submit("s-1", call_of(WRITE), replies.append)
+    assert [error_of(reply) for reply in replies] == [("deadline_exceeded", "unknown")]
+
+
+@pytest.mark.parametrize("others", [[ValueError("a bug")], [ValueError("a bug"), KeyError("another")]])
+async def test_errors_beside_a_cancellation_stay_within_their_call(
+    others: list[Exception], autojump_clock: MockClock, events: Logged
+) -> None:
+    async def breaks(error: Exception) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise error
+
+    async def works(_caller: Caller, call: ForgeCall, _context: CallContext) -> ResultArm:
+        if call.call_id == "2":
+            return a_result()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            for error in others:
+                nursery.start_soon(breaks, error)
+        raise AssertionError
+
+    async with rig(works) as made:
+        reply = await made.hub.relay("s-1", call_of(READ))
+        assert fault_of(reply) == "internal"
+        assert trio.current_time() == pytest.approx(DEADLINES.read_seconds)
+        assert made.counters.total("internal_errors", where="hub") == 1
+        assert isinstance(await made.hub.relay("s-1", call_of(READ, "2")), ResultFrame)
+
+
+async def test_what_is_no_error_ends_the_hub_even_beside_a_cancellation(autojump_clock: MockClock) -> None:
+    class Stop(BaseException):
+        pass
+
+    async def stops() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise Stop
+
+    async def works(_caller: Caller, _call: ForgeCall, _context: CallContext) -> ResultArm:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(stops)
+        raise AssertionError
+
+    replies: list[ReplyFrame] = []
+    with pytest.RaisesGroup(Stop, flatten_subgroups=True):
+        async with trio.open_nursery() as nursery:
+            made = Rig(works, nursery)
+            await nursery.start(made.hub.run)
+            made.hub.submit("s-1", call_of(READ), replies.append)
+    assert len(replies) == 1
 
 
 async def test_cancelling_the_hub_waits_for_sent_writes_alone(autojump_clock: MockClock) -> None:
@@ -546,6 +668,126 @@ async def test_cancelling_the_hub_waits_for_sent_writes_alone(autojump_clock: Mo
         assert trio.current_time() == pytest.approx(10)
         assert made.caller.ended == ["ok"]
         assert unsent.caller.ended == ["cancelled"]
+
+
+async def test_a_hub_that_is_cancelled_still_answers_for_sent_writes_at_their_deadline(
+    autojump_clock: MockClock,
+) -> None:
+    async with trio.open_nursery() as connections:
+        made = Rig(takes(50, sends_after=1), connections)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made.hub.run)
+            asked = made.ask(WRITE)
+            await trio.sleep(2)
+            nursery.cancel_scope.cancel()
+        assert trio.current_time() == pytest.approx(50)
+        assert asked.ended_at == pytest.approx(30)
+        assert error_of(asked.reply) == ("deadline_exceeded", "unknown")
+
+
+# --- a call's life, step by step -------------------------------------------------------------------------------------
+
+
+async def test_a_call_abandoned_before_its_worker_began_is_never_begun(events: Logged) -> None:
+    async with rig() as made:
+        replies: list[ReplyFrame] = []
+        life = made.hub.submit("s-1", call_of(WRITE), replies.append)
+        assert life is not None
+        life.abandon()
+        life.abandon()  # again is nothing
+        await wait_all_tasks_blocked()
+        assert made.caller.calls == []
+        assert replies == []
+        assert made.hub.in_flight == 0
+        assert [line["code"] for line in call_lines(events)] == ["disconnected"]
+
+
+async def test_a_call_unbound_before_its_worker_began_is_never_begun(events: Logged) -> None:
+    async with rig() as made:
+        replies: list[ReplyFrame] = []
+        made.hub.submit("s-1", call_of(WRITE), replies.append)
+        made.hub.unbound("s-1")
+        await wait_all_tasks_blocked()
+        assert made.caller.calls == []
+        assert [fault_of(reply) for reply in replies] == ["permission_denied"]
+        assert len(call_lines(events)) == 1
+
+
+async def test_whoever_asked_is_told_before_the_log_is_written(events: Logged) -> None:
+    lines: list[int] = []
+    async with rig() as made:
+        made.hub.submit("s-1", call_of(), lambda _reply: lines.append(len(call_lines(events))))
+        made.hub.submit("nobody", call_of(), lambda _reply: lines.append(len(call_lines(events))))
+        await wait_all_tasks_blocked()
+    assert lines == [0, 1]  # the refused one at once, before its line; the other before its own
+    assert len(call_lines(events)) == 2
+
+
+async def test_an_answer_that_came_leaves_nothing_to_abandon(events: Logged) -> None:
+    async with rig() as made:
+        replies: list[ReplyFrame] = []
+        life = made.hub.submit("s-1", call_of(), replies.append)
+        await wait_all_tasks_blocked()
+        assert life is not None
+        life.abandon()
+        assert len(replies) == len(call_lines(events)) == 1
+
+
+async def test_a_sent_write_is_answered_once_and_logged_late_once(autojump_clock: MockClock, events: Logged) -> None:
+    async with rig(takes(40, sends_after=1)) as made:
+        replies: list[ReplyFrame] = []
+        life = made.hub.submit("s-1", call_of(WRITE), replies.append)
+        assert life is not None
+        await trio.sleep(35)
+        assert [error_of(reply) for reply in replies] == [("deadline_exceeded", "unknown")]
+        life.abandon()  # the connection goes afterwards
+        made.hub.unbound("s-1")
+        await trio.sleep(10)
+        assert len(replies) == 1
+        assert len(call_lines(events)) == 1
+        late = [event for event in events if event["event"] == "a write ended after its caller had gone"]
+        assert [event["code"] for event in late] == ["ok"]
+
+
+async def test_a_late_write_that_ends_in_a_fault_is_logged_with_its_code(
+    autojump_clock: MockClock, events: Logged
+) -> None:
+    async def faults(_caller: Caller, _call: ForgeCall, context: CallContext) -> ResultArm:
+        await context.guard.sending()
+        await trio.sleep(40)
+        raise Fault("not_found", "gone")
+
+    async with rig(faults) as made:
+        made.ask(WRITE)
+        await trio.sleep(50)
+        assert made.counters.total("late_writes", code="fault:not_found") == 1
+
+
+async def test_deadlines_of_writes_that_have_ended_do_not_pile_up(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SWEEP_AT", 10)
+    async with rig(takes(0, sends_after=0)) as made:
+        for _ in range(100):
+            await made.hub.relay("s-1", call_of(WRITE))
+            assert len(made.hub._sent_deadlines) <= 13
+        assert made.hub._sent == {}
+        made.caller.script = takes(40, sends_after=0)
+        asked = made.ask(WRITE)  # after many sweeps the next deadline is still kept
+        await asked.ended.wait()
+        assert error_of(asked.reply) == ("deadline_exceeded", "unknown")
+        assert asked.ended_at == pytest.approx(30)
+
+
+async def test_a_sooner_deadline_among_sent_writes_is_kept(autojump_clock: MockClock) -> None:
+    async with rig(takes(100, sends_after=0)) as made:
+        slow = made.ask(WRITE)
+        await trio.sleep(1)
+        quick = made.ask(WRITE, timeout_ms=2000, call_id="2")
+        await quick.ended.wait()
+        assert quick.ended_at == pytest.approx(3)
+        await slow.ended.wait()
+        assert slow.ended_at == pytest.approx(30)
 
 
 # --- the log --------------------------------------------------------------------------------------------------------

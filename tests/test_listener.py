@@ -26,6 +26,7 @@ from compass_forged.listener import (
     remove_container_dir,
     serve_listener,
 )
+from compass_forged.stream import UnixStream
 from tests.support.core import Logged, logged
 from tests.support.host import until
 
@@ -393,19 +394,19 @@ async def test_the_address_of_a_peer_is_ignored(run_dir: RunDir) -> None:
 
 
 class Accepting:
-    """Stands in for a listening socket: each accept raises or gives the next of a list; then it waits for ever."""
+    """Stands in for a listening socket: each accept raises or gives the next of a list; then none comes any more."""
 
     def __init__(self, *steps: OSError | socket.socket) -> None:
         self.steps = list(steps)
 
-    async def accept(self) -> tuple[object, str]:
-        await trio.lowlevel.checkpoint()
-        if not self.steps:
-            await trio.sleep_forever()
+    def accept(self) -> tuple[socket.socket, str]:
         step = self.steps.pop(0)
         if isinstance(step, OSError):
             raise step
-        return trio.socket.from_stdlib_socket(step), ""
+        return step, ""
+
+    def fileno(self) -> int:
+        return -1
 
     def close(self) -> None:
         pass
@@ -553,14 +554,14 @@ async def test_a_slot_is_taken_before_the_accept(run_dir: RunDir, monkeypatch: p
     accepted: list[Peer] = []
     accept = UnixListener.accept
 
-    async def counted(listener: UnixListener) -> tuple[trio.SocketStream, Peer]:
+    async def counted(listener: UnixListener) -> tuple[UnixStream, Peer]:
         found = await accept(listener)
         accepted.append(found[1])
         return found
 
     monkeypatch.setattr(UnixListener, "accept", counted)
 
-    async def handler(stream: trio.SocketStream, peer: Peer) -> None:
+    async def handler(stream: UnixStream, peer: Peer) -> None:
         async with stream:
             began.append(peer)
             await may_end.wait()
@@ -586,7 +587,7 @@ async def test_a_slot_is_taken_before_the_accept(run_dir: RunDir, monkeypatch: p
 async def test_cancelling_ends_all_connections_and_leaves_the_listener_to_its_owner(run_dir: RunDir) -> None:
     began, ended = trio.Event(), trio.Event()
 
-    async def handler(stream: trio.SocketStream, _peer: Peer) -> None:
+    async def handler(stream: UnixStream, _peer: Peer) -> None:
         try:
             async with stream:
                 began.set()

@@ -1,7 +1,9 @@
 import io
 import json
 import logging
+import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -208,3 +210,19 @@ def test_a_traceback_on_a_console_shows_no_local_variables() -> None:
         get_logger("t").exception("event")
     assert "ValueError: broken" in out.getvalue()
     assert "hunter2hunter2" not in out.getvalue()
+
+
+def test_what_json_has_no_word_for_is_written_as_text_and_numbers_stay_numbers() -> None:
+    (event,) = lines(path=Path("/x"), many={1: (2, None)}, big=2**70, small=-0.25, yes=True, ключ="é\x1b")
+    del event["timestamp"], event["event"], event["level"]
+    assert event == {
+        "path": "/x", "many": {"1": [2, None]}, "big": 2**70, "small": -0.25, "yes": True, "ключ": "é\\x1b",
+    }  # fmt: skip
+
+
+def test_a_line_is_ascii_whatever_it_holds() -> None:
+    out = io.StringIO()
+    configure_logging("json", "debug", out)
+    get_logger("t").info("ö", word="é\u202e", ключ="x" * 70 + "é", odd=math.inf)
+    assert out.getvalue().isascii()
+    assert json.loads(out.getvalue())["odd"] == math.inf

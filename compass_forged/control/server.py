@@ -19,6 +19,7 @@ from compass_forged.observability import Counters, get_logger
 from compass_forged.policy import clean_message
 from compass_forged.ports import ContainerSpec, SessionBinding, Store
 from compass_forged.sessions import SessionTable
+from compass_forged.stream import UnixStream
 from compass_forged.wire.frames import FRAME_MAX_BYTES, FrameBuffer, FramingError, encode_frame
 
 _log = get_logger(__name__)
@@ -66,7 +67,7 @@ class ControlServer:
         finally:
             listener.close()
 
-    async def _handle(self, stream: trio.SocketStream, peer: Peer) -> None:
+    async def _handle(self, stream: UnixStream, peer: Peer) -> None:
         try:
             async with stream:
                 if peer.uid not in {0, os.geteuid()}:
@@ -79,7 +80,7 @@ class ControlServer:
             self._deps.counters.add("internal_errors", where="control")
             _log.exception("unexpected error on the control socket")
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
+    async def _serve(self, stream: UnixStream) -> None:
         buffer = FrameBuffer(FRAME_MAX_BYTES)
         complaint = ""
         while not complaint:
@@ -182,7 +183,7 @@ class ControlServer:
         )
 
 
-async def _next_request(stream: trio.SocketStream, buffer: FrameBuffer) -> bytes | None:
+async def _next_request(stream: UnixStream, buffer: FrameBuffer) -> bytes | None:
     """The next request's payload; None once the peer has gone.
 
     Raises:

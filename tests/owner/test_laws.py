@@ -135,6 +135,12 @@ def test_cutting_our_own_header_off_is_what_reading_it_would_do(
     assert owner.strip(text) == owner._strip_lines(text)
 
 
+@given(st.sampled_from(("", "\n", "# ", "> ", "- a", "hello", "x", "C", "1. ", "**w")), bodies)
+def test_a_text_is_blank_if_nothing_shows_once_it_is_stripped(start: str, body: str) -> None:
+    text = start + body
+    assert owner.is_blank(text) == (not any(owner._shows(char) for char in owner._strip_lines(text)))
+
+
 @given(bodies)
 def test_a_stripped_text_makes_no_claim(body: str) -> None:
     assert owner.parse(owner.strip(body)) is None

@@ -179,3 +179,31 @@ class RawClient:
         """The next ``count`` replies by call id."""
         found = [await self.reply() for _ in range(count)]
         return {reply.call_id: reply for reply in found}
+
+
+class _Task:
+    """A relayed call that runs in a task of its own."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+
+    def abandon(self) -> None:
+        self.scope.cancel()
+
+
+def in_tasks(
+    nursery: trio.Nursery, relay: Callable[[str, ForgeCall], Awaitable[ReplyFrame]]
+) -> Callable[[str, ForgeCall, Callable[[ReplyFrame], None]], _Task]:
+    """A coroutine function as a gateway's relay."""
+
+    def submit(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> _Task:
+        task = _Task()
+
+        async def run() -> None:
+            with task.scope:
+                answer(await relay(session_id, call))
+
+        nursery.start_soon(run)
+        return task
+
+    return submit

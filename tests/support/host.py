@@ -35,7 +35,7 @@ class Host:
         self.hub = Hub(sessions, counters=self.counters)
         self.hub.wire(self.caller)
         limits = GatewayLimits(connections_per_container=4)
-        self.gateway = Gateway(sessions, self.hub.relay, counters=self.counters, limits=limits)
+        self.gateway = Gateway(sessions, self.hub.submit, counters=self.counters, limits=limits)
         self.containers = Containers(
             run_dir,
             HOST,
