@@ -169,6 +169,7 @@ class Budget:
         *,
         reading: Reading | None = None,
         sent: bool = True,
+        created: bool = True,
     ) -> None:
         """End what ``spend`` began at ``spent_at``.
 
@@ -179,12 +180,14 @@ class Budget:
             now: the time.
             reading: what the answer said of its limit; it may name another resource. None if it said nothing.
             sent: whether anything reached the forge; a request that did not is given back whole.
+            created: False if the forge definitely made nothing: such a write is none of the creations that a minute
+                and an hour may have, though it keeps its turn in the pace.
         """
         bucket = self._buckets.setdefault(resource, _Bucket())
         bucket.in_flight -= 1
-        if not sent:
-            self._give_back(kind, spent_at)
-        elif reading is None and bucket.remaining is not None:
+        if not (sent and created):
+            self._give_back(kind, spent_at, pace=not sent)
+        if sent and reading is None and bucket.remaining is not None:
             bucket.remaining = max(0, bucket.remaining - 1)
         if reading is not None:
             told = self._buckets.setdefault(reading.resource, _Bucket())
@@ -257,10 +260,12 @@ class Budget:
         while self._creations and self._creations[0] + 3600.0 - now <= _NEGLIGIBLE_SECONDS:
             self._creations.popleft()
 
-    def _give_back(self, kind: Kind, spent_at: float) -> None:
+    def _give_back(self, kind: Kind, spent_at: float, *, pace: bool) -> None:
+        """Take a creation back; its turn in the pace only if the forge has not been asked at all."""
         if kind == "write" and spent_at in self._creations:
             self._creations.remove(spent_at)
-            self._paced_until -= self.settings.creation_interval
+            if pace:
+                self._paced_until -= self.settings.creation_interval
 
 
 def served_at(date_header: str | None, wall_now: float) -> float:

@@ -72,6 +72,7 @@ class Limits(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     calls_per_connection: _Count = 64
     calls_per_container: _Count = 128
     outbox_max_bytes: Annotated[int, Meta(ge=4096, le=1 << 30)] = 1 << 20
+    backlog_max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 30)] = 64 << 20
     frame_seconds: _Seconds = 10.0
     send_seconds: _Seconds = 10.0
     read_seconds: _Seconds = 15.0

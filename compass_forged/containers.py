@@ -41,6 +41,7 @@ class OpenContainer:
 
     spec: ContainerSpec
     listening: bool = False
+    listener: UnixListener | None = None
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     stopped: trio.Event = field(default_factory=trio.Event)
 
@@ -177,6 +178,13 @@ class Containers:
         """One open container."""
         return self._open[name]
 
+    def stop_accepting(self) -> None:
+        """Accept no connection any more; those that are there are served on."""
+        for container in self._open.values():
+            container.listening = False
+            if container.listener is not None:
+                container.listener.close()
+
     # --- listeners --------------------------------------------------------------------------------------------------
 
     def _bind(self, spec: ContainerSpec) -> UnixListener:
@@ -212,6 +220,7 @@ class Containers:
 
         async def listen() -> None:
             listener = bound.pop() if bound else bind_container(self._run_dir, name, group=container.spec.socket_group)
+            container.listener = listener
             try:
                 await serve_listener(listener, handle, connections=self._gateway.limits.connections_per_container)
             finally:

@@ -1,8 +1,8 @@
 """The composition root: the only place that wires. ``serve`` is one daemon from its lock to its last reply.
 
 Starting: lock the run directory, open the store, load what was open and bound, build the forges, then listen. Stopping
-(SIGTERM, SIGINT or the control socket's drain): refuse new calls, finish those under way within the drain time, then
-end every task. A second signal ends at once.
+(SIGTERM, SIGINT or the control socket's drain): accept no connection, refuse new calls, finish those under way within
+the drain time, then end every task. A second signal ends at once, but for a record that is being written.
 """
 
 import os
@@ -126,7 +126,12 @@ async def serve_with(
     )
     async with trio.open_nursery() as nursery:
         if signals:
-            await nursery.start(_signals_to, stop, nursery.cancel_scope)
+
+            def end_now() -> None:
+                hub.stop()
+                nursery.cancel_scope.cancel()
+
+            await nursery.start(_signals_to, stop, end_now)
         await _start_supervised(nursery, "hub", hub.run, counters)
         await nursery.start(containers.run, specs)
         await _start_supervised(nursery, "control", control.run, counters)
@@ -134,6 +139,7 @@ async def serve_with(
         task_status.started(Daemon(run_dir.path, store, counters, stop.set))
         await stop.wait()
         _log.info("draining", calls_in_flight=hub.in_flight)
+        containers.stop_accepting()
         whole = await hub.drain(limits.drain_seconds)
         await gateway.flush(limits.send_seconds)  # the answers of what has just ended
         _log.info("stopped", drained=whole)
@@ -172,14 +178,14 @@ async def _start_supervised(nursery: trio.Nursery, name: str, body: _Body, count
 
 
 async def _signals_to(
-    stop: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    stop: trio.Event, end_now: Callable[[], None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
         task_status.started()
         async for number in received:
             if stop.is_set():
                 _log.warning("second signal; ending at once", signal=signal.Signals(number).name)
-                everything.cancel()
+                end_now()
                 return
             stop.set()
 
@@ -240,6 +246,7 @@ def _gateway_limits(config: Config) -> GatewayLimits:
         calls_per_connection=limits.calls_per_connection,
         calls_per_container=limits.calls_per_container,
         outbox_max_bytes=limits.outbox_max_bytes,
+        backlog_max_bytes=limits.backlog_max_bytes,
         frame_seconds=limits.frame_seconds,
         send_seconds=limits.send_seconds,
     )

@@ -28,6 +28,10 @@ from compass_forged.wire.schema import ErrorResult, FaultFrame, ForgeCall, Reply
 _log = get_logger(__name__)
 
 _RECEIVE_BYTES = 64 << 10
+_SLICE_BYTES = 256 << 10
+"""The clock of a send is renewed after so much of it: a peer that keeps reading is never dropped."""
+_LARGE_BYTES = 512 << 10
+"""Only answers over this are kept from a container that does not read: what answers a write is always shorter."""
 _FRAMES_MAX = 32
 """So many frames in a row may be answered or started before other tasks get a turn: a receive may hold 13,000."""
 
@@ -54,6 +58,8 @@ class GatewayLimits:
         calls_per_connection: calls in flight on one connection.
         calls_per_container: calls in flight over all of a container's connections.
         outbox_max_bytes: replies waiting to be sent; above it the reader stops reading.
+        backlog_max_bytes: replies of a container waiting to be sent, over all its connections; above it large answers
+            become ``resource_exhausted``.
         frame_seconds: from a frame's first byte the rest must come within this; the clock stands while the daemon
             itself is not reading.
         send_seconds: a client that does not take its replies for this long is dropped.
@@ -64,8 +70,16 @@ class GatewayLimits:
     calls_per_connection: int = 64
     calls_per_container: int = 128
     outbox_max_bytes: int = 1 << 20
+    backlog_max_bytes: int = 64 << 20
     frame_seconds: float = 10.0
     send_seconds: float = 10.0
+
+
+@dataclass(slots=True)
+class Backlog:
+    """How many bytes of replies wait to be sent to one container."""
+
+    bytes: int = 0
 
 
 class Gateway:
@@ -80,6 +94,7 @@ class Gateway:
         self.counters = counters
         self.limits = limits or GatewayLimits()
         self._slots: dict[str, CallSlots] = {}
+        self._backlogs: dict[str, Backlog] = {}
         self._connections: Counter[str] = Counter()
         self._open: set[_Connection] = set()
         self._paid = trio.lowlevel.ParkingLot()
@@ -109,6 +124,10 @@ class Gateway:
             slots = self._slots[container] = CallSlots(self.limits.calls_per_container)
         return slots
 
+    def backlog_of(self, container: str) -> Backlog:
+        """The container's waiting replies, shared by its connections."""
+        return self._backlogs.setdefault(container, Backlog())
+
     def connections_of(self, container: str) -> int:
         """How many connections of the container are open."""
         return self._connections[container]
@@ -132,6 +151,7 @@ class Gateway:
     def forget(self, container: str) -> None:
         """The container was closed: drop what is kept for it."""
         self._slots.pop(container, None)
+        self._backlogs.pop(container, None)
 
 
 class CallSlots:
@@ -173,6 +193,7 @@ class _Connection:
         self._send_nowait = stream.send_nowait if isinstance(stream, UnixStream) else None
         self._container = container
         self._container_slots = gateway.calls_of(container)
+        self._backlog = gateway.backlog_of(container)
         self._in_flight: dict[str, Pending | None] = {}
         self._slots = CallSlots(self._limits.calls_per_connection)
         self._outbox: list[bytes] = []
@@ -199,6 +220,8 @@ class _Connection:
             _log.debug("connection lost", container=self._container)
         finally:
             self._hang_up()
+            self._backlog.bytes -= self._outbox_bytes
+            self._outbox_bytes = 0
 
     def _hang_up(self) -> None:
         """The peer is gone, and reading is over: nobody waits for what is under way."""
@@ -329,8 +352,11 @@ class _Connection:
                 self._gateway.paid()
                 return
             frame = frame[sent:]
+        elif len(frame) > _LARGE_BYTES and self._backlog.bytes + len(frame) > self._limits.backlog_max_bytes:
+            frame = _framed(_too_much(reply))
         self._outbox.append(frame)
         self._outbox_bytes += len(frame)
+        self._backlog.bytes += len(frame)
         self._changed.unpark_all()
 
     async def _write(self) -> None:
@@ -340,25 +366,34 @@ class _Connection:
                 if self._finishing:
                     return
                 await self._changed.park()
-            batch, self._outbox = b"".join(self._outbox), []
-            with trio.move_on_after(self._limits.send_seconds) as sending:
-                await self._stream.send_all(batch)
-            if sending.cancelled_caught:
-                self._gateway.counters.add("clients_dropped")
-                _log.warning("client does not take its replies; dropped", container=self._container)
-                self._scope.cancel()
-                return
-            self._outbox_bytes -= len(batch)
-            self._changed.unpark_all()
+            batch, self._outbox = memoryview(b"".join(self._outbox)), []
+            for at in range(0, len(batch), _SLICE_BYTES):
+                part = batch[at : at + _SLICE_BYTES]
+                with trio.move_on_after(self._limits.send_seconds) as sending:
+                    await self._stream.send_all(part)
+                if sending.cancelled_caught:
+                    self._gateway.counters.add("clients_dropped")
+                    _log.warning("client does not take its replies; dropped", container=self._container)
+                    self._scope.cancel()
+                    return
+                self._outbox_bytes -= len(part)
+                self._backlog.bytes -= len(part)
+                self._changed.unpark_all()
             self._gateway.paid()
 
 
 def _framed(reply: ReplyFrame) -> bytes:
     try:
         return encode_frame(encode_reply(reply))
-    except (FramingError, UnicodeEncodeError):
+    except (FramingError, UnicodeEncodeError, OverflowError):  # too long, no text, a number past 64 bits
         _log.exception("a reply could not be framed", call_id=reply.call_id)
         return encode_frame(encode_reply(_unframeable(reply)))
+
+
+def _too_much(reply: ReplyFrame) -> ReplyFrame:
+    message = "replies to this container are waiting to be read; read them, then ask again"
+    error = ErrorResult(code="resource_exhausted", message=message, retry_after_ms=1000)
+    return ResultFrame(call_id=reply.call_id, result=error)
 
 
 def _unframeable(reply: ReplyFrame) -> ReplyFrame:

@@ -156,6 +156,9 @@ class Life:
         if cut_off and not self.sent:
             restarting = "the daemon's hub restarted under this call; try again"
             return fault_frame(Fault("unavailable", restarting, retry_after_ms=500), call_id)
+        joined = self.context.waits_on
+        if self._end != "deadline" and not self.sent and joined is not None and joined.sent:
+            return ResultFrame(call_id=call_id, result=error_result(_JOINED_AND_GIVEN_UP))
         if self._end == "unbound":
             return fault_frame(Fault("permission_denied", "the session was unbound while the call ran"), call_id)
         if self._end == "stopping" and not self.sent:
@@ -380,8 +383,14 @@ class Hub:
                     session=life.session.session_id,
                     arm=arm_name(life.call.arm),
                 )
-            life.stop()
+        self.stop()
         return not left
+
+    def stop(self) -> None:
+        """Give up everything, sent writes too: a second signal does not wait for them."""
+        self._draining = True
+        for life in list(self._lives):
+            life.stop()
 
     # --- log --------------------------------------------------------------------------------------------------------
 
@@ -432,6 +441,11 @@ def fault_frame(fault: Fault, call_id: str) -> FaultFrame:
         message=clean_message(fault.message),
         retry_after_ms=fault.retry_after_ms,
     )
+
+
+_JOINED_AND_GIVEN_UP: Final = CallError(
+    "unavailable", "the call was given up while the create it had joined was on its way", outcome="unknown"
+)
 
 
 def _deadline_error(life: Life) -> CallError:

@@ -105,11 +105,18 @@ class UnixListener:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
         self._inode = (found.st_dev, found.st_ino)
         self._overload_logged_at = -math.inf
+        self._closed = False
         self.path = path
 
     async def accept(self) -> tuple[UnixStream, Peer]:
-        """The next connection and who the kernel says it is. Overload is waited out; the peer's address is ignored."""
+        """The next connection and who the kernel says it is. Overload is waited out; the peer's address is ignored.
+
+        Raises:
+            ClosedResourceError: the listener was closed.
+        """
         while True:
+            if self._closed:
+                raise trio.ClosedResourceError("this listener was closed")
             try:
                 connection, _address = self._socket.accept()
             except BlockingIOError:
@@ -137,7 +144,10 @@ class UnixListener:
             _log.error("accept paused: out of file descriptors or memory", socket=str(self.path))
 
     def close(self) -> None:
-        """Stop listening; remove the socket's file if it is still ours."""
+        """Stop listening; remove the socket's file if it is still ours. A second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         notify_closing(self._socket)
         self._socket.close()
         try:
@@ -282,8 +292,8 @@ async def serve_listener(
 ) -> None:
     """Accept for ever; at most ``connections`` at once, a slot being taken before the accept.
 
-    ``handler`` must close its stream and raise nothing but Cancelled. Runs until cancelled; does not close the
-    listener.
+    ``handler`` must close its stream and raise nothing but Cancelled. Runs until cancelled, or until the listener is
+    closed and its connections have ended; does not close the listener.
     """
     slots = trio.Semaphore(connections)
 
@@ -296,5 +306,8 @@ async def serve_listener(
     async with trio.open_nursery() as nursery:
         while True:
             await slots.acquire()
-            stream, peer = await listener.accept()
+            try:
+                stream, peer = await listener.accept()
+            except trio.ClosedResourceError:
+                return  # no more are accepted; those that were are served to their end
             nursery.start_soon(handle, stream, peer)

@@ -16,6 +16,8 @@ from typing import Any, Final, Literal, TextIO, TypeAlias
 
 import structlog
 
+from compass_forged.logsink import LineSink
+
 LOG_STRING_MAX_CHARS: Final = 200
 LOG_TRACEBACK_MAX_CHARS: Final = 16_000
 LogFormat: TypeAlias = Literal["json", "console", "auto"]
@@ -109,9 +111,14 @@ def _escaped(match: re.Match[str]) -> str:
     return ascii(match[0])[1:-1]
 
 
-def configure_logging(form: LogFormat = "auto", level: str = "info", stream: TextIO | None = None) -> None:
-    """Set up logging for a process: JSON lines, or colours where ``auto`` finds a terminal."""
+def configure_logging(form: LogFormat = "auto", level: str = "info", stream: TextIO | None = None) -> LineSink:
+    """Set up logging for a process: JSON lines, or colours where ``auto`` finds a terminal.
+
+    Returns:
+        The sink, which tells how many lines were lost.
+    """
     out = stream or sys.stderr
+    sink = LineSink(out)
     console = form == "console" or (form == "auto" and out.isatty())
     renderers = (
         # Tracebacks come as plain text: the pretty ones show local variables, and tokens with them.
@@ -126,12 +133,13 @@ def configure_logging(form: LogFormat = "auto", level: str = "info", stream: Tex
             *(renderers if console else (_render_json,)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        logger_factory=lambda *_: sink,
         cache_logger_on_first_use=False,
     )
     # These log whole URLs at INFO and set-cookie headers at DEBUG.
     for chatty in ("httpx", "httpcore", "hpack", "asyncio", "trio_asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    return sink
 
 
 class Counters:

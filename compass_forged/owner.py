@@ -112,7 +112,7 @@ def stamp(body: str, author: Author, limit: int, *, ref: str = "") -> str:
         BodyTooLarge: header, separator and body together are over ``limit``.
     """
     line = header(author, ref)
-    if limit and len(body) > _HOPELESS * limit:
+    if limit and len(body) > _HOPELESS * limit + _HOPELESS_SLACK:
         raise BodyTooLarge(len(line) + len(SEPARATOR) + len(body.encode(errors="surrogatepass")) - limit, limit)
     clean = strip(body)
     stamped = line + SEPARATOR + clean if clean else line
@@ -132,7 +132,7 @@ def parse(body: str) -> Claim | None:
 
 def is_blank(body: str) -> bool:
     """Whether nothing visible is left of ``body`` once headers are stripped."""
-    if _PLAIN_START.match(body):
+    if _PLAIN_START.match(body) or len(body) > _BLANK_MAX_CHARS:
         return False
     return not any(_shows(char) for char in strip(body))
 
@@ -169,7 +169,10 @@ def may_hold_header(body: str) -> bool:
 
 # --- what a text shows ----------------------------------------------------------------------------------------------
 
-_HOPELESS: Final = 4
+_BLANK_MAX_CHARS: Final = 128 << 10
+"""A longer text is not looked through for something that shows: no forge takes it, blank or not."""
+_HOPELESS: Final = 2
+_HOPELESS_SLACK: Final = 4096
 """A body of so many times the limit is refused as it is: stripping is not asked to save it."""
 _ENTITY_PASSES: Final = 5
 _SHORT_RUN: Final = 16

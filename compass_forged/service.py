@@ -6,6 +6,7 @@ anything after it is touched.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, repeat
 from typing import Final
@@ -20,8 +21,11 @@ from compass_forged.errors import (
     CallError,
     Fault,
     ForgeError,
+    SchemaMismatch,
+    StoreConflict,
     StoreError,
     StoreUnavailable,
+    ValueRefused,
 )
 from compass_forged.fingerprint import coordinate_text, create_ref, request_fingerprint
 from compass_forged.observability import Counters, get_logger
@@ -67,6 +71,10 @@ _log = get_logger(__name__)
 
 _RECORD_RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 _FRAME_SLACK_BYTES: Final = 4096
+_UNRECORDABLE: Final = (StoreConflict, ValueRefused, SchemaMismatch)
+"""What no later attempt would mend."""
+_BODY_TIMES_LIMIT: Final = 4
+"""A forge's body of so many times its own limit is cut: no honest one is that long, and reading it takes a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +147,8 @@ class ForgeService:
         self._counters = counters
         self._limits = limits or ServiceLimits()
         self._flights: dict[tuple[int, str], _Flight] = {}
+        # Bounded by the creates that were in flight when the store went away: no other is let through.
+        self._unrecorded: dict[Coordinate, AuthoredArtifact] = {}
 
     async def execute(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm:
         """Execute one call; see ``ForgeCaller.execute``."""
@@ -214,6 +224,7 @@ class ForgeService:
         if not call.client_request_id:
             if not self._store.available:  # by what is known: a keyless create asks the store nothing
                 raise StoreUnavailable("the store is out of reach")
+            await self._record_what_is_left()
             issue = await self._send_create(bound, arm, None, None)
             return IssueResult(issue=issue)
         key = (bound.account.agent_id, call.client_request_id)
@@ -230,6 +241,7 @@ class ForgeService:
     async def _lead(self, bound: _Call, arm: CreateIssue, key: tuple[int, str], fingerprint: bytes) -> ResultArm:
         flight = self._flights[key] = _Flight(fingerprint, bound.context.guard, trio.Event())
         try:
+            await self._record_what_is_left()
             memo = await self._store.authored_artifact_by_request_id(*key)  # 5. memo
             if memo is not None:
                 self._counters.add("memo_hits")
@@ -278,14 +290,14 @@ class ForgeService:
             client_request_id=client_request_id,
             fingerprint=flight.fingerprint if flight else None,
             url=issue.url,
-            created_at=issue.created_at,
+            created_at=issue.created_at or _now(),
         )
         if flight:
             flight.artifact = artifact
         recorded = await self._record(artifact)  # 8. record
         author = bound.author
         issue.attribution = Attribution(author.agent, author.owner, author.session, verified=recorded)
-        issue.body = owner.strip(issue.body)  # 9. result
+        issue.body = owner.strip(self._cut(bound, issue.body))  # 9. result
         return issue
 
     async def _record(self, artifact: AuthoredArtifact) -> bool:
@@ -299,14 +311,16 @@ class ForgeService:
             while True:
                 try:
                     await self._store.record_authored_artifact(artifact)
-                except StoreUnavailable as error:
-                    problem = error
-                except Exception as error:  # noqa: BLE001 -- a conflict, a refused value, a bug: no retry mends it
+                except _UNRECORDABLE as error:
                     problem = error
                     break
+                except Exception as error:  # noqa: BLE001 -- an outage, or a bug that shows now and then: try again
+                    problem = error
                 else:
                     return True
                 await trio.sleep(next(pauses))
+        if isinstance(problem, StoreError) and not isinstance(problem, _UNRECORDABLE):
+            self._unrecorded[artifact.coordinate] = artifact
         self._counters.add("records_lost")
         _log.error(
             "artifact could not be recorded",
@@ -316,6 +330,24 @@ class ForgeService:
             exc_info=None if isinstance(problem, StoreError) else problem,
         )
         return False
+
+    async def _record_what_is_left(self) -> None:
+        """Record what could not be recorded when it was created; until then nothing more is created.
+
+        So a store that reads but cannot write stops creates, and a memo that was lost is found by its key again.
+
+        Raises:
+            StoreUnavailable: it still cannot be recorded.
+        """
+        for coordinate, artifact in list(self._unrecorded.items()):
+            try:
+                await self._store.record_authored_artifact(artifact)
+            except _UNRECORDABLE as error:
+                _log.error("artifact cannot be recorded", coordinate=coordinate_text(coordinate), error=str(error))
+            else:
+                self._counters.add("records_recovered")
+                _log.info("artifact recorded late", coordinate=coordinate_text(coordinate))
+            self._unrecorded.pop(coordinate, None)
 
     # --- comments ---------------------------------------------------------------------------------------------------
 
@@ -330,6 +362,7 @@ class ForgeService:
         await self._attribute(bound, [issue])
         for comment in issue.comments:
             await trio.lowlevel.checkpoint()  # as in ``_attribute``
+            comment.body = self._cut(bound, comment.body)
             _clean_comment(comment)
         while len(issue.comments) > 1 and _size(IssueResult(issue=issue)) > REPLY_MAX_BYTES:
             del issue.comments[: (len(issue.comments) + 1) // 2]  # the oldest go; comments_total tells
@@ -351,9 +384,18 @@ class ForgeService:
             known = await self._index_lookup(list(wanted.values()), bound.account.agent_id)
         for issue in issues:
             await trio.lowlevel.checkpoint()  # a page of hostile bodies takes a while to strip: let others run
+            issue.body = self._cut(bound, issue.body)
             claim = owner.parse(issue.body)
             issue.attribution = known.get(wanted[issue.number]) or _claimed(claim)
             issue.body = owner.strip(issue.body)
+
+    def _cut(self, bound: _Call, body: str) -> str:
+        most = bound.provider.body_limit * _BODY_TIMES_LIMIT
+        if not most or len(body) <= most:
+            return body
+        self._counters.add("forge_bodies_cut")
+        _log.warning("a body from the forge was cut", coordinate=bound.context.coordinate, chars=len(body))
+        return body[:most]
 
     async def _index_lookup(self, coordinates: list[Coordinate], asker: int) -> dict[Coordinate, Attribution]:
         if not self._store.available:
@@ -389,6 +431,11 @@ def replayed(memo: AuthoredArtifact, *, mismatch: bool) -> ResultArm:
         replay_mismatch=mismatch,
     )
     return PullRequestResult(pull_request=found) if isinstance(found, PullRequest) else IssueResult(issue=found)
+
+
+def _now() -> str:
+    """For a forge that does not tell when it created something."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _author(caller: Caller) -> Author:

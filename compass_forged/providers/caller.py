@@ -24,6 +24,8 @@ from compass_forged.providers.gate import Admission, Gate
 from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport, OnSending, TransportFailure
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_REQUEST_TIMEOUT = 408
+"""Comes from whatever stands before the forge, and says nothing of what the forge did."""
 _RESENT_REDIRECTS = frozenset({307, 308})
 REDIRECT_HOPS_MAX: Final = 3
 TRIES_MAX: Final = 3
@@ -169,7 +171,12 @@ class ForgeHttp:
             moved_to = await self._new_place(answer, context)
             if answer.status not in _RESENT_REDIRECTS or not _may_touch(context, moved_to):
                 raise ForgeStatus(answer.status, "the repository or artifact has moved", moved_to=moved_to)
-            answer = await self._write_once(self._dialect.moved(request, moved_to), context)
+            try:
+                answer = await self._write_once(self._dialect.moved(request, moved_to), context)
+            except ForgeError as error:
+                if error.outcome == "not_sent":
+                    error.outcome = "rejected"  # the first request reached the forge, which only sent it elsewhere
+                raise
         if answer.status in REDIRECTS:
             raise ForgeStatus(answer.status, "the repository or artifact has moved more than once")
         return ForgeAnswer(answer.status, answer.headers, answer.body, moved_to=moved_to)
@@ -265,8 +272,15 @@ class ForgeHttp:
         answer = await self._exchange(request, context, kind, sending, token)
         if not self._dialect.refuses_credential(answer):
             return answer
-        token = await self._credential.renewed()
-        answer = await self._exchange(request, context, kind, sending, token)
+        try:
+            token = await self._credential.renewed()
+            answer = await self._exchange(request, context, kind, sending, token)
+        except ForgeError as error:
+            if error.outcome == "not_sent":
+                error.outcome = (
+                    "rejected"  # of the call as a whole: its first request reached the forge, and was refused
+                )
+            raise
         if self._dialect.refuses_credential(answer):
             self._credential.refuse(token)
             raise BadCredentials(self._credential.role, f"the forge answered {answer.status}")
@@ -288,8 +302,8 @@ class ForgeHttp:
         except TransportFailure as error:
             admission.settle(sent=error.sent)
             raise ForgeUnavailable(error.why, outcome="unknown" if error.sent else "not_sent") from error
-        finally:
-            admission.settle()
+        finally:  # cancelled: a write that had not gone out is given back
+            admission.settle(sent=kind != "write" or context.guard.sent)
         return answer
 
     def _feed(self, answer: HttpAnswer, admission: Admission) -> None:
@@ -299,7 +313,8 @@ class ForgeHttp:
             RateLimited: it is a refusal for one.
         """
         limit = self._dialect.limit(answer)
-        admission.settle(reading=self._dialect.reading(answer))
+        refused = 400 <= answer.status < 500 and answer.status != _REQUEST_TIMEOUT  # noqa: PLR2004 -- the 4xx class
+        admission.settle(reading=self._dialect.reading(answer), created=not refused)
         if limit is None:
             return
         if limit.kind == "primary" and limit.delay is not None:

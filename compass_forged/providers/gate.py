@@ -45,20 +45,21 @@ class Admission:
 
     __slots__ = ("_end",)
 
-    def __init__(self, end: Callable[[Reading | None, bool], None]) -> None:
+    def __init__(self, end: Callable[[Reading | None, bool, bool], None]) -> None:
         """``end`` is the gate's own, and called once."""
-        self._end: Callable[[Reading | None, bool], None] | None = end
+        self._end: Callable[[Reading | None, bool, bool], None] | None = end
 
-    def settle(self, *, reading: Reading | None = None, sent: bool = True) -> None:
+    def settle(self, *, reading: Reading | None = None, sent: bool = True, created: bool = True) -> None:
         """Tell what became of the request; a second call does nothing.
 
         Args:
             reading: what the answer said of its limit, if it said anything.
             sent: whether anything may have reached the forge.
+            created: False if the forge definitely made nothing of a write.
         """
         end, self._end = self._end, None
         if end is not None:
-            end(reading, sent)
+            end(reading, sent, created)
 
 
 @dataclass(eq=False, slots=True)
@@ -214,9 +215,17 @@ class Gate:
         self._budget.spend(lane.kind, lane.resource, now)
         return Admission(partial(self._settle, lane, now))
 
-    def _settle(self, lane: _Lane, at: float, reading: Reading | None, sent: bool) -> None:  # noqa: FBT001 -- a callback
+    def _settle(
+        self,
+        lane: _Lane,
+        at: float,
+        reading: Reading | None,
+        sent: bool,  # noqa: FBT001 -- a callback
+        created: bool,  # noqa: FBT001 -- likewise
+    ) -> None:
         self._in_flight -= 1
-        self._budget.settle(lane.kind, lane.resource, at, trio.current_time(), reading=reading, sent=sent)
+        now = trio.current_time()
+        self._budget.settle(lane.kind, lane.resource, at, now, reading=reading, sent=sent, created=created)
         self._changed()
 
     def _refuse_hopeless(self, lane: _Lane, waiter: _Waiter, now: float, delay: float) -> None:

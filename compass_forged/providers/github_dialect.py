@@ -86,7 +86,7 @@ class GitHubDialect:
             resets_in=reset_delay(answer.headers.get("x-ratelimit-reset"), self._served_at(answer)),
         )
 
-    def limit(self, answer: HttpAnswer) -> Limit | None:
+    def limit(self, answer: HttpAnswer) -> Limit | None:  # noqa: PLR0911 -- a table: one return for each form
         """Whether this is a rate limit, tested in the order that GitHub documents. Any other 403 is a permission."""
         if answer.status not in _LIMIT_STATUSES and answer.status != _THROTTLED_CREATION:
             return None
@@ -100,6 +100,8 @@ class GitHubDialect:
         reading = self.reading(answer)
         if reading is not None and reading.remaining == 0:
             return Limit("primary", reading.resource, reading.resets_in)
+        if "retry-after" in answer.headers:
+            return Limit("secondary", _resource(answer), None)  # meant, and unreadable
         if secondary or _SECONDARY_PAGE.search(str(body.documentation_url)) or answer.status != _FORBIDDEN:
             return Limit("secondary", _resource(answer), None)
         return None

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NoReturn, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 import msgspec
 
@@ -19,6 +19,7 @@ from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.github_dialect import REPO
 from compass_forged.providers.http import HttpRequest
 from compass_forged.wire.schema import (
+    ARTIFACT_NUMBER_MAX,
     GHOST,
     LIST_LIMIT_DEFAULT,
     LIST_LIMIT_MAX,
@@ -63,8 +64,8 @@ class _Issue(msgspec.Struct):
     html_url: str
     title: str
     state: str
-    created_at: str
-    updated_at: str = ""
+    created_at: str | None = None
+    updated_at: str | None = None
     body: str | None = None
     user: _User | None = None
     labels: list[_Label | str] = msgspec.field(default_factory=list[_Label | str])
@@ -75,7 +76,7 @@ class _Issue(msgspec.Struct):
 class _Comment(msgspec.Struct):
     id: int
     html_url: str
-    created_at: str
+    created_at: str | None = None
     body: str | None = None
     user: _User | None = None
 
@@ -203,7 +204,7 @@ def read_comments(answer: ForgeAnswer, repo: str, number: int) -> list[Comment]:
             author=_account(raw.user),
             body=raw.body or "",
             url=raw.html_url,
-            created_at=_time(raw.created_at, answer),
+            created_at=_time(raw.created_at),
         )
         for raw in comments
     ]
@@ -305,7 +306,8 @@ def _listing(arm: ListIssues) -> str:
 def _next_page(link: str, position: ListPosition) -> ListPosition | None:
     """The place of the next page from a Link header: its words alone, so that no URL is ever followed."""
     match = _LINK_NEXT.search(link)
-    words = _link_words(urlsplit(match[1]).query) if match else None
+    parts = _split(match[1]) if match else None
+    words = _link_words(parts.query) if parts else None
     if not words:
         return None
     size = dict(position.words).get("per_page", str(LIST_PAGE))
@@ -337,7 +339,7 @@ def _decode(decoder: msgspec.json.Decoder[_T], answer: ForgeAnswer) -> _T:
 def _issue(raw: _Issue, answer: ForgeAnswer, forge: ForgeRef) -> Issue:
     repo, number = _place(answer, raw.html_url, "issues")
     _expect_number(answer, number, raw.number)
-    if raw.id <= 0 or raw.number <= 0:
+    if raw.id <= 0 or not 0 < raw.number <= ARTIFACT_NUMBER_MAX:
         _bad(answer, "the forge's answer has no id or number")
     return Issue(
         forge=forge,
@@ -349,9 +351,9 @@ def _issue(raw: _Issue, answer: ForgeAnswer, forge: ForgeRef) -> Issue:
         labels=[name for name in (_label(label) for label in raw.labels) if name],
         url=raw.html_url,
         author=_account(raw.user),
-        created_at=_time(raw.created_at, answer),
-        updated_at=_time(raw.updated_at, answer) if raw.updated_at else "",
-        comments_total=max(0, raw.comments),
+        created_at=_time(raw.created_at),
+        updated_at=_time(raw.updated_at),
+        comments_total=min(max(0, raw.comments), _COMMENTS_MAX),
     )
 
 
@@ -365,24 +367,36 @@ def _account(user: _User | None) -> ForgeAccount:
     return ForgeAccount(login=user.login, is_bot=user.type == "Bot" or user.login.endswith("[bot]"))
 
 
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
+_COMMENTS_MAX = 2**31
+"""More comments than any issue has: a forge's number goes no further than it can be written on the wire."""
 
 
-def _time(text: str, answer: ForgeAnswer) -> str:
-    """A time as RFC 3339 in UTC, to the second or as fine as it came."""
-    if _TIME.fullmatch(text):
-        return text
+def _time(text: str | None) -> str:
+    """A time as RFC 3339 in UTC, to the second or as fine as it came; "" for what is none.
+
+    An answer is not lost for it: what it says of an artifact holds, whenever that was made.
+    """
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text or "")
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError) as error:
-        raise BadAnswer(answer.status, "the forge's answer holds a time that is none") from error
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _split(url: str) -> SplitResult | None:
+    """The parts of a URL that a forge wrote; None where it is none."""
+    if not (url.isascii() and url.isprintable()):
+        return None
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None
 
 
 def _place(answer: ForgeAnswer, url: str, *kinds: str) -> tuple[str, int]:
     """Repository and number from the URL of an artifact's page."""
-    parts = urlsplit(url) if url.isascii() and url.isprintable() else None
+    parts = _split(url)
     segments = parts.path.strip("/").split("/") if parts else []
     number = segments[3] if len(segments) == 4 else ""  # noqa: PLR2004 -- owner, name, kind, number
     if (

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
 
+import httpcore  # noqa: F401 -- httpx would import it at the first exchange, in the middle of a call
 import httpx
 import msgspec
 import trio
@@ -32,6 +33,7 @@ KEEPALIVE_SECONDS: Final = 5.0
 """How long an idle connection is reused: short, as a write on one that the server is closing has an unknown outcome."""
 
 _CLOSE_SECONDS = 1.0
+_CONNECTED = "connection.connect_tcp.complete"
 _SENDING = "http11.send_request_headers.started"
 _TOO_LARGE = f"the answer is over {BODY_MAX_BYTES} bytes"
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
@@ -214,7 +216,7 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
             return self._in_process
         if self._idle:
             return self._idle.pop()
-        return httpx.AsyncHTTPTransport(
+        return httpx.AsyncHTTPTransport(  # opens nothing yet
             verify=self._tls,
             trust_env=False,  # a bare transport defaults to true and would read proxies from the environment
             limits=httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEPALIVE_SECONDS),
@@ -232,6 +234,7 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
         self, transport: httpx.AsyncBaseTransport, message: httpx.Request, on_sending: OnSending | None
     ) -> HttpAnswer:
         sent = False
+        opened: trio.abc.AsyncResource | None = None
 
         async def sending() -> None:
             nonlocal sent
@@ -239,9 +242,13 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
                 await on_sending()
             sent = True
 
-        async def trace(event: str, _info: Mapping[str, Any]) -> None:  # Any: what httpcore hands to a trace hook
+        async def trace(event: str, info: Mapping[str, Any]) -> None:  # Any: what httpcore hands to a trace hook
+            nonlocal opened
             if event == _SENDING:
+                opened = None  # from here on the connection closes what it has
                 await sending()
+            elif event == _CONNECTED:
+                opened = info["return_value"]
 
         message.extensions = {
             "timeout": {"connect": CONNECT_SECONDS, "read": None, "write": None, "pool": None},
@@ -253,6 +260,10 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
             response = await transport.handle_async_request(message)
         except (httpx.TransportError, OSError) as error:
             raise TransportFailure(_reason(error, sent=sent), sent=sent) from error
+        finally:
+            if opened is not None:  # cancelled in the TLS handshake, in which httpcore leaves the socket open
+                with trio.move_on_after(_CLOSE_SECONDS, shield=True):
+                    await opened.aclose()
         return await self._read_answer(transport, response)
 
     async def _read_answer(self, transport: httpx.AsyncBaseTransport, response: httpx.Response) -> HttpAnswer:

@@ -21,6 +21,9 @@ _HOST_NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(?:\.(?!-)[a-z0-9-]{1,63})*", re.A
 _NUMERIC_LABEL = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)", re.ASCII)
 
 
+_LOCATION_MAX_CHARS = 8192
+
+
 @dataclass(frozen=True, slots=True)
 class BaseUrl:
     """The root of one forge's API: ``https://api.github.com``, or ``https://HOST/api/v3``.
@@ -83,6 +86,8 @@ class BaseUrl:
 
     def locate(self, location: str) -> tuple[tuple[str, ...], Query] | None:
         """Path segments and query of a URL that the forge handed out; None if it is not a place below this base."""
+        if len(location) > _LOCATION_MAX_CHARS:
+            return None
         try:
             parts = urlsplit(location)
             port = parts.port

@@ -265,7 +265,7 @@ class Bridge:
                 f"the schema at {self._params.shown} is not what this version expects: {_reason(error)};"
                 " run compass-forged db status"
             )
-        if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OSError):
+        if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | asyncpg.InternalClientError | OSError):
             return self.unavailable(_reason(error))
         return error
 
@@ -396,7 +396,8 @@ class _Worker:
         except Exception as error:  # noqa: BLE001 -- whatever the job raised belongs to its caller
             hang.cancel()
             job.settle(outcome.Error(self._bridge.translate(error).with_traceback(None)))
-            return await self._mend(connection)
+            # The driver lost count of its own protocol, as it does when the server dies under it: not to be mended.
+            return not isinstance(error, asyncpg.InternalClientError) and await self._mend(connection)
         finally:
             hang.cancel()
         job.settle(outcome.Value(result))
@@ -432,7 +433,10 @@ class _Worker:
 _REASONS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
     ((asyncpg.QueryCanceledError,), "a statement took too long"),
     ((asyncpg.LockNotAvailableError,), "a lock was not free in time"),
-    ((asyncpg.PostgresConnectionError, asyncpg.InterfaceError), "the connection was lost"),
+    (
+        (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError),
+        "the connection was lost",
+    ),
     ((TimeoutError,), "no connection within its time"),
 )
 

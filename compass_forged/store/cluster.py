@@ -118,11 +118,14 @@ def make_work_dir(layout: Layout, password: str, owner: tuple[int, int] | None) 
     for leftover in layout.root.glob(_WORK_PREFIX + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
     work = layout.root / (_WORK_PREFIX + secrets.token_hex(4))
-    work.mkdir(mode=0o700)
-    write_private(work / "password", password)
-    if owner is not None:
-        os.chown(work, *owner)
-        os.chown(work / "password", *owner)
+    try:
+        work.mkdir(mode=0o700)
+        write_private(work / "password", password)
+        if owner is not None:
+            os.chown(work, *owner)
+            os.chown(work / "password", *owner)
+    except OSError as error:
+        raise StartError(f"the embedded store cannot write {layout.root}: {error.strerror}; make room there") from error
     return work
 
 
@@ -149,9 +152,12 @@ def read_password(layout: Layout) -> str:
         raise StartError(f"the embedded store's password is missing: restore {layout.password} from a backup")
     value = secrets.token_urlsafe(32)
     half = layout.password.with_suffix(".new")
-    half.unlink(missing_ok=True)
-    write_private(half, value)
-    half.rename(layout.password)  # whole or not at all
+    try:
+        half.unlink(missing_ok=True)
+        write_private(half, value)
+        half.rename(layout.password)  # whole or not at all
+    except OSError as error:
+        raise StartError(f"the embedded store cannot write {layout.root}: {error.strerror}; make room there") from error
     return value
 
 

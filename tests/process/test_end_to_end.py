@@ -260,7 +260,12 @@ async def test_each_call_is_logged_once_without_bodies_or_tokens(where: Place) -
     async with _running(where) as world:
         await world.create("one", "Secret title", "secret body", key="k")
         await _failure(world, GetIssue(repo="acme/site", issue_number=404))
-        calls = [line for line in where.logged() if line["event"] == "call"]
+
+        def calls_logged() -> list[dict[str, object]]:
+            return [line for line in where.logged() if line["event"] == "call"]
+
+        await _until(lambda: len(calls_logged()) == 2, "the line comes after the answer")
+        calls = calls_logged()
         assert [(line["arm"], line["code"], line["agent"], line["container"]) for line in calls] == [
             ("create_issue", "ok", "scout", "one"),
             ("get_issue", "not_found", "scout", "one"),

@@ -152,8 +152,6 @@ async def test_a_create_without_labels_sends_none() -> None:
         issue_json(html_url=None),
         issue_json(id=0),
         {**issue_json(), "number": "7"},
-        issue_json(created_at="yesterday"),
-        issue_json(created_at=None),
         issue_json(state=None),
         b"<html>",
         b"",

@@ -342,8 +342,18 @@ async def test_a_long_page_lets_others_run() -> None:
 # --- replies that fit -----------------------------------------------------------------------------------------------
 
 
+async def test_a_body_of_many_times_the_forges_own_limit_is_cut() -> None:
+    world = await new_world(body_limit=100)
+    issue = on_the_forge(world, 1, "x" * 401)
+    issue.comments, issue.comments_total = comments(2, "y" * 400), 2
+    issue.comments[0].body += "y"
+    found = issue_of(await world.run(READ))
+    assert [len(text) for text in (found.body, *(comment.body for comment in found.comments))] == [400, 400, 400]
+    assert world.counters.total("forge_bodies_cut") == 2
+
+
 async def test_a_reply_over_the_limit_drops_its_oldest_comments_and_keeps_the_total() -> None:
-    world = await new_world()
+    world = await new_world(body_limit=MIB)
     issue = on_the_forge(world, 1, "Words.")
     issue.comments, issue.comments_total = comments(20, "x" * MIB), 120
     result = await world.run(READ)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from compass_forged.errors import (
     ArtifactOwnedByAnother,
@@ -273,7 +274,6 @@ async def test_an_attempt_that_did_commit_is_taken_for_what_it_is(autojump_clock
         RequestKeyTaken("stands for another artifact"),
         ValueRefused("the store refused a value: some rule"),
         SchemaMismatch("a newer schema"),
-        RuntimeError("a bug"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -290,12 +290,52 @@ async def test_a_record_that_no_retry_mends_is_lost_aloud_and_the_answer_stands(
     assert_lost(world, events, type(error).__name__)
 
 
-async def test_a_bug_in_the_store_is_logged_with_its_traceback(events: Logged) -> None:
+async def test_a_bug_in_the_store_is_tried_again_and_logged_with_its_traceback(
+    events: Logged, autojump_clock: MockClock
+) -> None:
     world = await new_world()
     bug = RuntimeError("a bug")
-    world.store.hooks["record"].append(raising(bug))
-    await world.run(CREATE)
+    world.store.hooks["record"].extend([raising(bug)] * 100)
+    issue = issue_of(await world.run(CREATE))
+    assert issue.attribution is not None
+    assert not issue.attribution.verified
+    assert trio.current_time() == pytest.approx(10, abs=2.5)
     assert losses(events)[0]["exc_info"] is bug
+
+
+_TRIES = 9
+"""How often a record is tried within its 10 seconds: at 0, .05, .25, .75, 1.75, 3.75, 5.75, 7.75 and 9.75."""
+
+
+# --- what could not be recorded stops creates until it can ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["k-2", ""])
+async def test_a_record_that_was_lost_stops_creates_until_it_is_made_up_for(
+    key: str, autojump_clock: MockClock
+) -> None:
+    world = await new_world()
+    world.store.hooks["record"].extend([raising(StoreUnavailable("read only"))] * (_TRIES + 2))
+    lost = issue_of(await world.run(CREATE, "k-1"))
+    assert world.counters.total("records_lost") == 1
+    before = world.forge_calls
+    while world.store.hooks["record"]:
+        assert refusal_of(await world.run(CREATE, key)) == ("unavailable", "not_sent")
+    assert world.forge_calls == before
+    assert not issue_of(await world.run(CREATE, key)).replayed
+    assert world.counters.total("records_recovered") == 1
+    again = issue_of(await world.run(CREATE, "k-1"))
+    assert (again.number, again.replayed) == (lost.number, True)
+
+
+async def test_what_can_never_be_recorded_stops_nothing_for_long(autojump_clock: MockClock) -> None:
+    world = await new_world()
+    world.store.hooks["record"].extend([raising(StoreUnavailable("read only"))] * _TRIES)
+    await world.run(CREATE, "k-1")
+    assert world.counters.total("records_lost") == 1
+    world.store.hooks["record"].append(raising(RequestKeyTaken("another daemon was there first")))
+    assert not issue_of(await world.run(CREATE, "k-2")).replayed
+    assert world.counters.total("records_recovered") == 0
 
 
 async def test_an_artifact_that_stands_under_another_agent_keeps_its_row(events: Logged) -> None:
