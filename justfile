@@ -40,7 +40,10 @@ test *args:
 # All tests with branch coverage, and its floor.
 coverage:
     {{bin}}/coverage erase
-    {{bin}}/coverage run -m pytest
+    COVERAGE=1 script/test
+    {{bin}}/just coverage-report
+
+coverage-report:
     {{bin}}/coverage combine --quiet
     {{bin}}/coverage report
 

@@ -8,8 +8,9 @@ the drain time, then end every task. A second signal ends at once, but for a rec
 import os
 import resource
 import signal
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+_PER_CREDENTIAL_FDS = 16
 _SPARE_FDS = 64
 """Descriptors that stores, forges and logs may need besides containers' sockets."""
 
@@ -69,10 +71,19 @@ async def serve(
         RestartsExhausted: a supervised task keeps crashing (in an exception group).
     """
     counters = Counters()
-    _check_descriptors(config)
+    containers_max = _raise_descriptors(config)
     with RunDir.locked(Path(config.run_dir)) as run_dir:
         async with open_registry(config) as registry, open_store(config) as store:
-            await serve_with(config, run_dir, store, registry, counters, signals=signals, task_status=task_status)
+            await serve_with(
+                config,
+                run_dir,
+                store,
+                registry,
+                counters,
+                containers_max=containers_max,
+                signals=signals,
+                task_status=task_status,
+            )
 
 
 async def serve_with(
@@ -82,12 +93,15 @@ async def serve_with(
     registry: Registry,
     counters: Counters,
     *,
+    containers_max: int = sys.maxsize,
     signals: bool = False,
     task_status: trio.TaskStatus[Daemon] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a daemon over a store and a registry that are open already; see ``serve``."""
     limits = config.limits
     specs, restored = await store.load_host(config.host)
+    if len(specs) > containers_max:
+        _log.warning("more containers than descriptors for all their connections", most=containers_max, open=len(specs))
     sessions = SessionTable(restored)
     hub = Hub(
         sessions,
@@ -278,11 +292,25 @@ def _credential_state(forge: str, provider: GitHubProvider) -> CredentialState:
     )
 
 
-def _check_descriptors(config: Config) -> None:
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    least = config.limits.connections_per_container + config.limits.store_connections + _SPARE_FDS
-    if soft != resource.RLIM_INFINITY and soft < least:
-        raise StartError(f"RLIMIT_NOFILE is {soft}; raise it to {least} at least (ulimit -n, or LimitNOFILE=)")
+def _raise_descriptors(config: Config) -> int:
+    """Take as many descriptors as the host allows, and check that they are enough for a container's connections.
+
+    Returns:
+        How many containers they are enough for.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # not allowed here: then what there is must do
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    limits = config.limits
+    others = limits.store_connections + _PER_CREDENTIAL_FDS * 2 * len(config.forge) + _SPARE_FDS
+    each = limits.connections_per_container + 2  # its listener and its directory
+    if soft < others + each:
+        raise StartError(f"RLIMIT_NOFILE is {soft}; raise it to {others + each} at least (ulimit -n, or LimitNOFILE=)")
+    return (soft - others) // each
 
 
 def _store_name(config: Config) -> str:
