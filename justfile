@@ -51,6 +51,11 @@ coverage-report:
 bench *args:
     for file in bench/bench_*.py; do {{bin}}/python "$file" {{args}}; done
 
+# Fuzz framing and codec in process, then a live daemon; both print a seed to repeat a finding.
+fuzz count="1000000":
+    {{bin}}/python bench/fuzz_wire.py --count {{count}}
+    {{bin}}/python bench/fuzz_live.py --count 100000
+
 # Regenerate the golden bytes of the wire after a wanted change.
 golden:
     {{bin}}/python -m tests.support.golden_frames > tests/wire/golden.json

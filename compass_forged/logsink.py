@@ -7,6 +7,7 @@ that does not go out at once is dropped and counted.
 import array
 import errno
 import fcntl
+import mmap
 import os
 import select
 import socket
@@ -69,8 +70,8 @@ class LineSink:
             return True
         waiting = array.array("i", [0])
         fcntl.ioctl(self._descriptor, termios.FIONREAD, waiting)
-        # A page may hold less than it could, so that one of slack is left.
-        return fcntl.fcntl(self._descriptor, _F_GETPIPE_SZ) - waiting[0] - _PIPE_BUF >= size
+        # A line that does not fit into the last page begins another, so that pages may be little more than half full.
+        return fcntl.fcntl(self._descriptor, _F_GETPIPE_SZ) - 2 * (waiting[0] + mmap.PAGESIZE) >= size
 
 
 def _descriptor_of(out: TextIO) -> int:

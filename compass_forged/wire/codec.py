@@ -137,6 +137,7 @@ def _call_id_of(payload: bytes) -> str:
     return call_id if _is_call_id(call_id) else ""
 
 
+_TEXT_END_CHARS = 400
 # msgspec names a missing or unknown field only in its text; golden tests pin these forms.
 _PLACE = re.compile(r"^(?P<what>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]*)`$")
@@ -153,8 +154,11 @@ def _explain(error: BaseException, root: str, words: Mapping[str, str]) -> str:
         return _at(root, "nested too deeply")
     if not isinstance(error, msgspec.ValidationError):
         return _at(root, "not valid MessagePack, or a text in it is not UTF-8")
-    match = _PLACE.match(str(error))
-    what, path, is_key = (match["what"], match["path"], bool(match["key"])) if match else (str(error), "", False)
+    text = str(error)
+    if len(text) > 2 * _TEXT_END_CHARS:  # a name that the peer chose may be as long as a frame
+        text = text[:_TEXT_END_CHARS] + text[-_TEXT_END_CHARS:]
+    match = _PLACE.match(text)
+    what, path, is_key = (match["what"], match["path"], bool(match["key"])) if match else (text, "", False)
     place = (root + path).lstrip(".")
     if found := _MISSING.match(what):
         return _at(_join(place, found["field"]), "required field is missing")
