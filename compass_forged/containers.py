@@ -75,6 +75,7 @@ class Containers:
         self._open: dict[str, OpenContainer] = {}
         self._changing = trio.StrictFIFOLock()
         self._nursery: trio.Nursery | None = None
+        self._stopping = False
 
     async def run(
         self, specs: Iterable[ContainerSpec], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -105,6 +106,8 @@ class Containers:
         """
         _check_spec(spec)
         async with self._changing:
+            if self._stopping:
+                raise StartError("the daemon is stopping; open the container once it is back")
             current = self._open.get(spec.name)
             if current is None:
                 return await self._open_new(spec)
@@ -179,7 +182,8 @@ class Containers:
         return self._open[name]
 
     def stop_accepting(self) -> None:
-        """Accept no connection any more; those that are there are served on."""
+        """Accept no connection any more, and open no container; connections that are there are served on."""
+        self._stopping = True
         for container in self._open.values():
             container.listening = False
             if container.listener is not None:
@@ -219,6 +223,8 @@ class Containers:
             await self._gateway.serve_connection(stream, name)
 
         async def listen() -> None:
+            if self._stopping:
+                return  # it was about to be started again
             listener = bound.pop() if bound else bind_container(self._run_dir, name, group=container.spec.socket_group)
             container.listener = listener
             try:

@@ -27,8 +27,8 @@ class LineSink:
         lost: how many lines could not be written.
     """
 
-    def __init__(self, out: TextIO) -> None:
-        """``out`` is written to through its descriptor where it has one."""
+    def __init__(self, out: TextIO | None) -> None:
+        """``out`` is written to through its descriptor where it has one; None, a closed stderr, loses every line."""
         self.lost = 0
         self._out = out
         self._descriptor = _descriptor_of(out)
@@ -42,6 +42,8 @@ class LineSink:
     def msg(self, message: str) -> None:
         """Write one line."""
         try:
+            if self._out is None:
+                raise OSError(errno.EBADF, "there is nowhere to write to")
             if self._descriptor < 0:
                 self._out.write(message + "\n")
                 self._out.flush()
@@ -74,7 +76,9 @@ class LineSink:
         return fcntl.fcntl(self._descriptor, _F_GETPIPE_SZ) - 2 * (waiting[0] + mmap.PAGESIZE) >= size
 
 
-def _descriptor_of(out: TextIO) -> int:
+def _descriptor_of(out: TextIO | None) -> int:
+    if out is None:
+        return -1
     try:
         out.flush()
         return out.fileno()

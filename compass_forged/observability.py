@@ -119,11 +119,12 @@ def configure_logging(form: LogFormat = "auto", level: str = "info", stream: Tex
     """
     out = stream or sys.stderr
     sink = LineSink(out)
-    console = form == "console" or (form == "auto" and out.isatty())
+    terminal = out is not None and out.isatty()  # pyright: ignore[reportUnnecessaryComparison] -- None where fd 2 is closed
+    console = form == "console" or (form == "auto" and terminal)
     renderers = (
         # Tracebacks come as plain text: the pretty ones show local variables, and tokens with them.
         _redact_event,
-        structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback),
+        structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback),
     )
     structlog.configure(
         processors=[

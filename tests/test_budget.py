@@ -1,5 +1,7 @@
 import math
 import random
+from collections import deque
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -25,10 +27,16 @@ def told(remaining: int, resets_in: float = 600.0, limit: int | None = 5000, res
 
 
 def spend(
-    budget: Budget, now: float, reading: Reading | None = None, kind: Kind = "read", *, sent: bool = True
+    budget: Budget,
+    now: float,
+    reading: Reading | None = None,
+    kind: Kind = "read",
+    *,
+    sent: bool = True,
+    created: bool = True,
 ) -> None:
     budget.spend(kind, "core", now)
-    budget.settle(kind, "core", now, now, reading=reading, sent=sent)
+    budget.settle(kind, "core", now, now, reading=reading, sent=sent, created=created)
 
 
 def test_nothing_told_is_no_limit() -> None:
@@ -128,6 +136,59 @@ def test_a_write_that_never_went_out_is_given_back() -> None:
     spend(budget, 0.0, kind="write", sent=False)
     assert budget.opens_in("write", "core", 0.0) == 0.0
     assert budget.status(0.0).creations_last_hour == 0
+
+
+@pytest.mark.parametrize("limit", ["creations_per_minute", "creations_per_hour"])
+def test_a_write_that_made_nothing_is_none_of_the_creations(limit: str) -> None:
+    budget = Budget(replace(BudgetSettings(creation_interval=0.0), **{limit: 2}))
+    for _ in range(20):
+        spend(budget, 0.0, kind="write", created=False)
+        assert budget.opens_in("write", "core", 0.0) == 0.0
+    assert budget.status(0.0).creations_last_hour == 0
+    for _ in range(2):
+        spend(budget, 0.0, kind="write")
+    assert budget.opens_in("write", "core", 0.0) == (60.0 if limit == "creations_per_minute" else 3600.0)
+
+
+def test_a_write_that_made_nothing_keeps_its_turn_in_the_pace_and_its_request() -> None:
+    settings = BudgetSettings(creation_burst=2, creation_interval=5.0)
+    refused, unsent = Budget(settings), Budget(settings)
+    for _ in range(2):
+        spend(refused, 0.0, kind="write", created=False)
+        spend(unsent, 0.0, kind="write", sent=False, created=False)
+    assert refused.opens_in("write", "core", 0.0) == pytest.approx(5.0)
+    assert unsent.opens_in("write", "core", 0.0) == 0.0
+    spend(refused, 0.0, told(50))
+    spend(refused, 5.0, kind="write", created=False)
+    assert refused.status(5.0).resources[0].remaining == 49
+
+
+def test_of_creations_at_one_time_only_the_refused_one_is_given_back() -> None:
+    budget = Budget()
+    for _ in range(3):
+        budget.spend("write", "core", 1.0)
+    budget.settle("write", "core", 1.0, 2.0, created=False)
+    budget.settle("write", "core", 1.0, 2.0)
+    budget.settle("write", "core", 1.0, 2.0)
+    assert budget.status(2.0).creations_last_hour == 2
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=60))
+def test_refused_writes_never_exhaust_the_hour(writes: list[tuple[float, bool]]) -> None:
+    settings = BudgetSettings(creations_per_minute=1000, creations_per_hour=5, creation_burst=3, creation_interval=1.0)
+    budget, now, made = Budget(settings), 0.0, deque[float]()
+    for passing, created in writes:
+        now += passing
+        delay = budget.opens_in("write", "core", now)
+        while made and made[0] + 3600.0 <= now:
+            made.popleft()
+        if len(made) < 5:
+            assert delay <= settings.creation_interval + 1e-6  # the pace alone
+        now += delay
+        spend(budget, now, kind="write", created=created)
+        if created:
+            made.append(now)
+    assert budget.status(now).creations_last_hour <= 5
 
 
 def test_a_throttle_closes_everything_and_doubles_to_its_end() -> None:

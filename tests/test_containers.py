@@ -392,3 +392,94 @@ async def test_connections_over_the_limit_wait_their_turn(tmp_path: Path) -> Non
         assert fault_of(await clients[4].reply()) == "permission_denied"
         for client in clients[1:]:
             await client.stream.aclose()
+
+
+# --- when the daemon stops ------------------------------------------------------------------------------------------
+
+
+async def test_a_host_that_stops_accepting_serves_those_who_are_there_and_nobody_new(tmp_path: Path) -> None:
+    async with host(tmp_path) as made:
+        for name in ("c1", "c2"):
+            await made.containers.open(ContainerSpec(name))
+            await made.containers.bind(binding(name, f"s-{name}"))
+        client = await made.connect("c1")
+        await client.send(call_of(call_id="before"))
+        assert (await client.reply()).call_id == "before"
+        sockets = [made.run_dir.container_socket(name) for name in ("c1", "c2")]
+        linked = tmp_path / "linked"
+        os.link(sockets[0], linked)  # the same socket under a name that stays
+        made.containers.stop_accepting()
+        assert [item.listening for item in made.containers.items()] == [False, False]
+        assert [path.exists() for path in sockets] == [False, False]
+        with pytest.raises(OSError, match=r"refused"):
+            await trio.open_unix_socket(str(linked))
+        for name in ("c1", "c2"):
+            with pytest.raises(FileNotFoundError):
+                await made.connect(name)
+        await client.send(call_of(call_id="after"))
+        assert isinstance(await client.reply(), ResultFrame)
+        made.containers.stop_accepting()  # again is fine
+        await client.stream.aclose()
+        assert made.counters.total("supervisor_restarts") == 0
+
+
+async def test_a_container_that_could_not_be_restored_does_not_keep_the_host_from_stopping(tmp_path: Path) -> None:
+    store = MemoryStore()
+    async with host(tmp_path, store) as made:
+        await made.containers.open(ContainerSpec("c1"))
+    directory = tmp_path / "containers" / "c1"
+    directory.rmdir()
+    directory.write_text("precious")
+    async with host(tmp_path, store) as made:
+        made.containers.stop_accepting()
+        assert [item.listening for item in made.containers.items()] == [False]
+
+
+async def test_a_container_can_be_closed_after_the_host_stopped_accepting(tmp_path: Path) -> None:
+    async with host(tmp_path) as made:
+        await made.containers.open(ContainerSpec("c1"))
+        client = await made.connect()
+        await client.send(call_of())
+        await client.reply()
+        made.containers.stop_accepting()
+        await made.containers.close("c1")
+        assert await client.reply_or_end() is None
+        assert not made.run_dir.container_dir("c1").exists()
+        await client.stream.aclose()
+
+
+# --- a drain --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_drain_is_not_undone_by_opening_a_container(tmp_path: Path) -> None:
+    async with host(tmp_path) as made:
+        await made.containers.open(ContainerSpec("c1"))
+        client = await made.connect()
+        made.containers.stop_accepting()
+        for name in ("c1", "c2"):
+            with pytest.raises(StartError, match="stopping"):
+                await made.containers.open(ContainerSpec(name))
+            assert not made.run_dir.container_socket(name).exists()
+        await client.send(call_of())
+        assert (await client.reply()).call_id == "1"
+
+
+async def test_a_listener_that_waits_to_be_restarted_stays_away_in_a_drain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = UnixListener.accept
+
+    async def broken(self: UnixListener) -> tuple[UnixStream, Peer]:
+        if self.path.name == "control.sock":
+            return await accept(self)
+        await trio.lowlevel.checkpoint()
+        raise OSError(5, "injected")
+
+    async with host(tmp_path) as made:
+        monkeypatch.setattr(UnixListener, "accept", broken)
+        container = await made.containers.open(ContainerSpec("c1"))
+        await until(lambda: not made.run_dir.container_socket("c1").exists())
+        made.containers.stop_accepting()
+        monkeypatch.setattr(UnixListener, "accept", accept)
+        await container.stopped.wait()
+        assert not made.run_dir.container_socket("c1").exists()

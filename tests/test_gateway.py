@@ -17,13 +17,16 @@ from compass_forged.gateway import Relay as Submit
 from compass_forged.hub import Hub
 from compass_forged.observability import Counters
 from compass_forged.stream import UnixStream
-from compass_forged.wire.codec import decode_reply, encode_call
+from compass_forged.wire.codec import decode_reply, encode_call, encode_reply
 from compass_forged.wire.frames import FrameBuffer, encode_frame
 from compass_forged.wire.schema import (
     CommentRef,
     FaultFrame,
     ForgeCall,
+    ForgeRef,
+    Issue,
     IssueCommentResult,
+    IssueResult,
     ReplyFrame,
     ResultFrame,
 )
@@ -727,6 +730,115 @@ async def test_an_answer_for_a_connection_that_has_gone_is_dropped() -> None:
         late[0]()
         assert made.gateway.calls_of("c1").free == made.gateway.limits.calls_per_container
         assert made.counters.total("internal_errors") == 0
+
+
+# --- replies nobody reads -------------------------------------------------------------------------------------------
+
+
+def answers_big(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> None:
+    """A relay whose answers take a mebibyte each, but for those to calls named ``s...``."""
+    answer(reply_to(call) if call.call_id.startswith("s") else big_reply_to(call))
+
+
+TWO_BIG_REPLIES = GatewayLimits(outbox_max_bytes=1 << 26, backlog_max_bytes=(5 << 20) // 2)
+"""There is room for two of them and not for a third."""
+
+
+async def test_a_container_that_leaves_large_replies_unread_gets_no_more_of_them_on_any_connection() -> None:
+    async with rig(answers_big, TWO_BIG_REPLIES) as made:
+        made.sessions.bind(session_of("c3", "s-3", PILOT))
+        one, two, other = made.connect(lockstep=True), made.connect(lockstep=True), made.connect("c3", lockstep=True)
+        await one.send(*calls("a", "b"))
+        await wait_all_tasks_blocked()
+        await two.send(*calls("c", "small"))
+        replies = await two.replies(2)
+        assert error_of(replies["c"]) == ("resource_exhausted", "")
+        assert isinstance(replies["c"], ResultFrame)
+        assert replies["c"].result.retry_after_ms > 0  # type: ignore[union-attr]  # error_of has looked
+        assert replies["small"] == reply_to(call_of(call_id="small"))
+        await other.send(*calls("x", "y"))  # and nobody else hears of it
+        assert await other.replies(2) == {one: big_reply_to(call_of(call_id=one)) for one in ("x", "y")}
+        assert await one.replies(2) == {one: big_reply_to(call_of(call_id=one)) for one in ("a", "b")}
+        await two.send(*calls("c"))  # read, and there is room again
+        assert await two.reply() == big_reply_to(call_of(call_id="c"))
+        await wait_all_tasks_blocked()
+        assert made.gateway.backlog_of("c1").bytes == made.gateway.backlog_of("c3").bytes == 0
+
+
+@pytest.mark.parametrize("taken", [0, 300 << 10])
+async def test_a_connection_that_goes_gives_its_unread_bytes_back(taken: int) -> None:
+    async with rig(answers_big, TWO_BIG_REPLIES) as made:
+        one, two = made.connect(lockstep=True), made.connect(lockstep=True)
+        await one.send(*calls("a", "b"))
+        await wait_all_tasks_blocked()
+        while taken > 0:  # its writer is then within a batch
+            taken -= len(await one.stream.receive_some(taken))
+        await two.send(*calls("c"))
+        assert error_of(await two.reply())[0] == "resource_exhausted"
+        await one.stream.aclose()
+        await wait_all_tasks_blocked()
+        assert made.gateway.backlog_of("c1").bytes == 0
+        await two.send(*calls("c"))
+        assert await two.reply() == big_reply_to(call_of(call_id="c"))
+
+
+async def test_a_client_that_is_dropped_gives_its_unread_bytes_back(autojump_clock: MockClock) -> None:
+    async with rig(answers_big, TWO_BIG_REPLIES) as made:
+        client, _ = connect_socket(made)
+        await client.send(*calls("a", "b"))
+        await wait_all_tasks_blocked()
+        assert made.gateway.backlog_of("c1").bytes > 1 << 20
+        await trio.sleep(20)
+        assert made.counters.total("clients_dropped") == 1
+        assert made.gateway.backlog_of("c1").bytes == 0
+        await client.stream.aclose()
+
+
+@pytest.mark.parametrize(("slice_bytes", "dropped"), [(256 << 10, False), (100 << 10, True)])
+async def test_a_client_that_reads_slowly_but_steadily_is_kept_until_it_has_it_all(
+    slice_bytes: int, dropped: bool, autojump_clock: MockClock
+) -> None:
+    async with rig(answers_big) as made:
+        client = made.connect(lockstep=True)
+        await client.send(*calls("a"))
+        whole = len(encode_frame(encode_reply(big_reply_to(call_of(call_id="a")))))
+        received = bytearray()
+        while len(received) < whole:
+            await trio.sleep(9)
+            left = min(slice_bytes, whole - len(received))
+            while left and (part := await client.stream.receive_some(left)):
+                received += part
+                left -= len(part)
+            if left:
+                break  # the daemon has closed
+        assert (len(received) < whole) is dropped
+        assert made.counters.total("clients_dropped") == int(dropped)
+        if not dropped:
+            assert bytes(received) == encode_frame(encode_reply(big_reply_to(call_of(call_id="a"))))
+            assert trio.current_time() == pytest.approx(45)  # five times nine: far over one send's ten seconds
+
+
+ISSUE = Issue(forge=ForgeRef(provider="github", host="github.com"), repo="acme/site", number=2**64)
+
+
+@pytest.mark.parametrize("over_a_socket", [False, True])
+async def test_a_number_past_64_bits_is_an_in_band_internal_and_the_connection_lives(
+    over_a_socket: bool, events: Logged
+) -> None:
+    def relay(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> None:
+        result = IssueResult(issue=ISSUE)
+        answer(ResultFrame(call_id=call.call_id, result=result) if call.call_id == "big" else reply_to(call))
+
+    async with rig(relay) as made:
+        client = connect_socket(made)[0] if over_a_socket else made.connect()
+        await client.send(*calls("big"))
+        reply = await client.reply()
+        assert (reply.call_id, error_of(reply)) == ("big", ("internal", ""))
+        await client.send(*calls("next"))
+        assert await client.reply() == reply_to(call_of(call_id="next"))
+        assert [event["call_id"] for event in events if event["log_level"] == "error"] == ["big"]
+        assert made.counters.total("internal_errors") == 0
+        await client.stream.aclose()
 
 
 @pytest.mark.parametrize(

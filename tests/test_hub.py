@@ -409,6 +409,38 @@ async def test_a_drain_waits_for_sent_writes_whose_callers_have_gone(autojump_cl
         assert made.caller.ended == ["ok"]
 
 
+async def test_a_stop_ends_sent_writes_now_and_refuses_new_calls(autojump_clock: MockClock) -> None:
+    async with rig(takes(1000, sends_after=1)) as made:
+        write, read, gone = made.ask(WRITE), made.ask(READ, call_id="2"), made.ask(WRITE, call_id="3")
+        await trio.sleep(2)
+        gone.scope.cancel()
+        await gone.ended.wait()
+        assert made.hub.in_flight == 3
+        made.hub.stop()
+        for asked in (write, read):
+            await asked.ended.wait()
+        await wait_all_tasks_blocked()
+        assert trio.current_time() == pytest.approx(2)
+        assert error_of(write.reply)[1] == "unknown"
+        assert fault_of(read.reply) == "unavailable"
+        assert made.caller.ended == ["cancelled"] * 3
+        assert made.hub.in_flight == 0
+        assert made.counters.total("late_writes", code="unknown") == 1
+        assert fault_of(await made.hub.relay("s-1", call_of())) == "unavailable"
+        made.hub.stop()  # again is fine
+
+
+async def test_a_stop_ends_a_drain_that_waits(autojump_clock: MockClock) -> None:
+    async with rig(takes(1000, sends_after=1)) as made:
+        made.ask(WRITE)
+        await trio.sleep(2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(made.hub.drain, 20)
+            await wait_all_tasks_blocked()
+            made.hub.stop()
+        assert trio.current_time() == pytest.approx(2)
+
+
 async def test_a_draining_hub_refuses_new_calls_and_says_when_to_come_back(autojump_clock: MockClock) -> None:
     async with rig(takes(5)) as made:
         made.ask(READ)

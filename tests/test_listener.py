@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from compass_forged import listener as module
 from compass_forged.errors import StartError
@@ -604,3 +604,81 @@ async def test_cancelling_ends_all_connections_and_leaves_the_listener_to_its_ow
         assert ended.is_set()
         assert container.path.is_socket()
         await client.aclose()
+
+
+async def test_a_closed_listener_serves_its_connections_to_their_end_and_takes_no_other(run_dir: RunDir) -> None:
+    async def echoes(stream: UnixStream, _peer: Peer) -> None:
+        async with stream:
+            while data := await stream.receive_some():
+                await stream.send_all(data)
+
+    ended = trio.Event()
+    async with bound(run_dir) as container, trio.open_nursery() as nursery:
+
+        async def serve() -> None:
+            await serve_listener(container, echoes, connections=4)
+            ended.set()
+
+        nursery.start_soon(serve)
+        client = await trio.open_unix_socket(str(container.path))
+        await client.send_all(b"a")
+        assert await client.receive_some() == b"a"
+        probe = socket.socket(socket.AF_UNIX)
+        linked = run_dir.path / "linked"
+        os.link(container.path, linked)  # the same socket under a name that stays
+        container.close()
+        assert not container.path.exists()
+        with probe, pytest.raises(ConnectionRefusedError):
+            probe.connect(str(linked))
+        await client.send_all(b"b")
+        assert await client.receive_some() == b"b"
+        assert not ended.is_set()
+        await client.aclose()
+        await ended.wait()
+
+
+async def test_a_listener_closed_while_all_its_places_are_taken_ends_with_its_connections(run_dir: RunDir) -> None:
+    began = trio.Event()
+
+    async def handler(stream: UnixStream, _peer: Peer) -> None:
+        async with stream:
+            began.set()
+            assert await stream.receive_some() == b""
+
+    async with bound(run_dir) as container, trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: serve_listener(container, handler, connections=1))
+        client = await trio.open_unix_socket(str(container.path))
+        await began.wait()
+        container.close()
+        await client.aclose()  # the nursery ends by itself
+
+
+async def test_closing_twice_closes_nothing_of_anybody_else(run_dir: RunDir) -> None:
+    container = bind_container(run_dir, "c1")
+    container.close()
+    before = open_descriptors()
+    own = os.open(os.devnull, os.O_RDONLY)  # takes the number of one that was closed
+    try:
+        container.close()
+        os.fstat(own)
+        async with bound(run_dir) as again:
+            container.close()
+            assert again.path.is_socket()
+        assert len(open_descriptors()) == len(before) + 1
+    finally:
+        os.close(own)
+
+
+async def test_nobody_is_accepted_by_a_closed_listener(run_dir: RunDir) -> None:
+    async with bound(run_dir) as container:
+        async with trio.open_nursery() as nursery:
+
+            async def waits() -> None:
+                with pytest.raises(trio.ClosedResourceError):
+                    await container.accept()
+
+            nursery.start_soon(waits)
+            await wait_all_tasks_blocked()
+            container.close()
+        with pytest.raises(trio.ClosedResourceError, match="this listener was closed"):
+            await container.accept()

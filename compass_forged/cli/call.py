@@ -163,7 +163,8 @@ def _show(result: schema.ResultArm) -> None:  # noqa: C901 -- one case per resul
 def _show_issue(issue: Issue) -> None:
     if issue.replayed:
         note = " (the key was used for another request)" if issue.replay_mismatch else ""
-        click.echo(f"{issue.repo}#{issue.number} was created by an earlier attempt{note}: {one_line(issue.url)}")
+        where = f"{one_line(issue.repo)}#{issue.number}"
+        click.echo(f"{where} was created by an earlier attempt{note}: {one_line(issue.url)}")
         return
     click.echo(f"{one_line(issue.repo)}#{issue.number}  {issue.state}  {one_line(issue.title)}")
     click.echo(one_line(issue.url))
@@ -177,7 +178,7 @@ def _show_issue(issue: Issue) -> None:
     if issue.body:
         click.echo("\n" + printable(issue.body))
     for comment in issue.comments:
-        click.echo(f"\n--- {one_line(comment.author.login)}, {comment.created_at}")
+        click.echo(f"\n--- {one_line(comment.author.login)}, {one_line(comment.created_at)}")
         click.echo(printable(comment.body))
     if issue.comments_total > len(issue.comments):
         click.echo(f"\n({issue.comments_total - len(issue.comments)} older comments are not shown)")

@@ -145,7 +145,8 @@ def _report(error: Exception) -> int:
         traceback.print_exception(error)
     known = _first_known(error)
     if known is None:
-        click.echo(f"compass-forged: internal error: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        told = one_line(f"{type(error).__name__}: {error}", 600)
+        click.echo(f"compass-forged: internal error: {told} (--debug shows where)", err=True)
         return common.EXIT_INTERNAL
     click.echo(f"compass-forged: {one_line(str(known), 600)}", err=True)
     match known:

@@ -77,12 +77,15 @@ class _Server:
 
     async def take(self) -> None:
         """Have a running server: adopt the one that runs, or start one, making the cluster first if need be."""
-        async with self._turn():
-            self._users.share()
-            self._password = cluster.read_password(self._layout)
-            await self._make_cluster()
-            if not await self._adopt():
-                await self._start()
+        try:
+            async with self._turn():
+                self._users.share()
+                self._password = cluster.read_password(self._layout)
+                await self._make_cluster()
+                if not await self._adopt():
+                    await self._start()
+        except OSError as error:
+            raise StartError(f"the embedded store cannot use {self._layout.root}: {error.strerror or error}") from error
 
     async def keep(self) -> None:
         """Bring the server back whenever it ends unasked; runs until cancelled."""

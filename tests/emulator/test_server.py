@@ -188,6 +188,31 @@ def test_process_takes_a_seed_a_folder_and_enterprise_ways(tmp_path: Path) -> No
     assert (tmp_path / "token-ann").read_text() == "my-token"
 
 
+def test_the_folder_of_the_tokens_is_made_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("compass_forged.emulator.__main__")
+    folder = tmp_path / "made" / "here"
+    announced: list[dict[str, Any]] = []
+
+    async def run(_forge: Forge, _port: int, announcement: dict[str, Any]) -> None:
+        await trio.lowlevel.checkpoint()
+        announced.append(announcement)
+
+    monkeypatch.setattr(module, "run", run)
+    for _ in range(2):  # one that is there already is used as it is
+        done = CliRunner().invoke(module.main, ["--dir", str(folder)])
+        assert (done.exit_code, done.output) == (0, "")
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert announced[-1]["control_token_file"] == str(folder / "control-token")
+        assert stat.S_IMODE((folder / "control-token").stat().st_mode) == 0o600
+
+
+def test_a_file_where_the_folder_should_be_is_a_usage_error(tmp_path: Path) -> None:
+    main = importlib.import_module("compass_forged.emulator.__main__").main
+    (tmp_path / "file").write_text("")
+    refused = CliRunner().invoke(main, ["--dir", str(tmp_path / "file")])
+    assert (refused.exit_code, "is a file" in refused.output) == (2, True)
+
+
 def test_command_refuses_bad_seeds_and_taken_ports(tmp_path: Path) -> None:
     main = importlib.import_module("compass_forged.emulator.__main__").main
     seed = tmp_path / "seed.json"

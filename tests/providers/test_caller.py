@@ -1,6 +1,7 @@
 """What becomes of one call whatever the forge does: retries, outcomes, redirects, refused tokens, limits."""
 
 import math
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -12,15 +13,26 @@ from compass_forged.budget import BudgetSettings
 from compass_forged.errors import (
     BadAnswer,
     BadCredentials,
+    ConfigError,
     ForgeError,
     ForgeStatus,
     ForgeUnavailable,
     RateLimited,
 )
+from compass_forged.ports import CallContext
 from compass_forged.providers.caller import AnswerTooLarge
 from compass_forged.providers.http import BODY_MAX_BYTES, CONCURRENCY_MAX, HttpRequest
 from compass_forged.providers.urls import BaseUrl
-from tests.support.forge_http import TOKEN, Handler, ScriptedForge, answer, new_context, new_http, sample
+from tests.support.forge_http import (
+    TOKEN,
+    Handler,
+    RecordingGuard,
+    ScriptedForge,
+    answer,
+    new_context,
+    new_http,
+    sample,
+)
 
 READ = HttpRequest("GET", ("repos", "acme", "site", "issues"), (("page", "2"),))
 WRITE = HttpRequest("POST", ("repos", "acme", "site", "issues"), json={"title": "t"})
@@ -85,6 +97,10 @@ EPOCH = 1_760_000_000  # the wall clock of these tests, for answers without a Da
         (answer(422, refusal("Validation Failed", errors=[{"message": "was submitted too quickly"}])), 60),
         (answer(422, refusal("was submitted too quickly"), {"retry-after": "7"}), 7),
         (answer(429, refusal("x"), {"retry-after": "Sat, 29 Oct 1994 19:43:31 GMT"}), 1),
+        (answer(403, refusal("x"), {"retry-after": "soon"}), 60),
+        (answer(403, refusal("x"), {"retry-after": "-5", "x-ratelimit-remaining": "4000"}), 60),
+        (answer(403, HTML, {"retry-after": ""}), 60),
+        (answer(429, refusal("x"), {"retry-after": "soon"}), 60),
     ],
 )
 async def test_limits_in_all_their_forms(
@@ -332,6 +348,63 @@ async def test_a_token_refused_twice_breaks_the_role(autojump_clock: trio.testin
     assert len(forge.requests) == 3
 
 
+EMPTY = {"x-ratelimit-remaining": "0", "x-ratelimit-limit": "5000", "x-ratelimit-reset": str(EPOCH + 1200)}
+
+
+async def test_a_write_that_is_gated_after_a_refused_token_was_rejected(autojump_clock: trio.testing.MockClock) -> None:
+    forge = scripted(answer(401, refusal("Bad credentials"), EMPTY))
+    context, guard = new_context()
+    with trio.fail_after(30), pytest.raises(RateLimited) as failed:
+        await new_http(forge, source=Source("token-old", "token-new")).write(WRITE, context)
+    assert failed.value.outcome == "rejected"
+    assert len(forge.requests) == guard.sendings == 1
+
+
+async def test_a_write_that_cannot_connect_again_after_a_refused_token_was_rejected_and_ends() -> None:
+    async def serve(stream: trio.SocketStream) -> None:
+        await listeners[0].aclose()  # nobody listens any more when the second request comes
+        received = b""
+        while b'"}' not in received:
+            received += await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 401 Unauthorized\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}")
+        await stream.aclose()
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    context, guard = new_context()
+
+    async def serve_one() -> None:
+        stream = await listeners[0].accept()
+        await serve(stream)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_one)
+        http = new_http(None, base=BaseUrl.parse(f"http://127.0.0.1:{port}"), source=Source("token-old", "token-new"))
+        with pytest.raises(ForgeUnavailable) as failed:
+            await http.write(WRITE, context)
+    assert failed.value.outcome == "rejected"
+    assert context.forge_requests == 2  # what was rejected is not tried a third time
+    assert guard.sendings == 1
+    assert http.gate.statistics().budget.creations_last_hour == 0
+
+
+async def test_a_write_whose_new_token_cannot_be_read_was_rejected() -> None:
+    class Lost(Source):
+        def invalidate(self) -> None:
+            self.tokens = []
+
+        async def token(self) -> str:
+            if not self.tokens:
+                raise ConfigError("token: file gone cannot be read")
+            return await super().token()
+
+    forge = scripted(answer(401, refusal("Bad credentials")))
+    with pytest.raises(BadCredentials) as failed:
+        await new_http(forge, source=Lost("token-old")).write(WRITE, new_context()[0])
+    assert failed.value.outcome == "rejected"
+    assert len(forge.requests) == 1
+
+
 async def test_the_headers_that_github_asks_for() -> None:
     forge = scripted(answer(200, {}))
     await new_http(forge).read(READ, new_context()[0])
@@ -447,6 +520,34 @@ async def test_a_write_that_moves_twice_ends() -> None:
         await new_http(forge).write(WRITE, context)
 
 
+async def test_a_resend_that_is_gated_was_rejected_by_the_redirect(autojump_clock: trio.testing.MockClock) -> None:
+    forge = scripted(redirect(307, MOVED), answer(200, {"full_name": "acme/new"}, EMPTY))
+    context, guard = new_context()
+    context.may_touch = lambda _repo: True
+    with trio.fail_after(30), pytest.raises(RateLimited) as failed:
+        await new_http(forge).write(WRITE, context)
+    assert failed.value.outcome == "rejected"
+    assert [request.method for request in forge.requests] == ["POST", "GET"]
+    assert guard.sendings == 1
+
+
+@pytest.mark.parametrize(("failure", "outcome"), [(answer(502), "unknown"), (answer(404, refusal("x")), "rejected")])
+async def test_a_resend_that_went_out_keeps_its_own_outcome(failure: httpx.Response, outcome: str) -> None:
+    forge = scripted(redirect(308, MOVED), answer(200, {"full_name": "acme/new"}), failure)
+    context, _ = new_context()
+    context.may_touch = lambda _repo: True
+    with pytest.raises(ForgeError) as failed:
+        await new_http(forge).write(WRITE, context)
+    assert failed.value.outcome == outcome
+
+
+async def test_a_redirect_of_many_letters_is_not_followed() -> None:
+    forge = scripted(redirect(301, "/x?page=" + "1" * 8192))
+    with pytest.raises(ForgeStatus, match="to another host"):
+        await new_http(forge).read(READ, new_context()[0])
+    assert len(forge.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("location", "look_up"),
     [
@@ -497,3 +598,65 @@ async def test_absent_headers_are_no_limit() -> None:
     for _ in range(30):
         await http.read(READ, new_context()[0])
     assert http.gate.statistics().budget.resources[0].remaining is None
+
+
+@pytest.mark.parametrize(
+    ("script", "creations"),
+    [
+        ([answer(201, {})], 1),
+        ([answer(422, refusal("Validation Failed"))], 0),
+        ([answer(404, refusal("Not Found"))], 0),
+        ([answer(403, refusal("Resource not accessible"))], 0),
+        ([answer(429, refusal("slow down"), {"retry-after": "5"})], 0),
+        ([answer(422, b"x", {"content-encoding": "gzip"})], 0),
+        ([answer(401, refusal("Bad credentials")), answer(201, {})], 1),
+        ([answer(401, refusal("Bad credentials")), answer(401, refusal("Bad credentials"))], 0),
+        ([answer(408)], 1),  # of whatever stands before the forge
+        ([answer(500)], 1),
+        ([answer(201, b"x", {"content-encoding": "gzip"})], 1),
+        ([httpx.ReadError("reset")], 1),
+    ],
+)
+async def test_what_the_forge_definitely_refused_is_no_creation(
+    script: list[httpx.Response | Exception], creations: int
+) -> None:
+    http = new_http(scripted(*script), source=Source("token-old", "token-new"))
+    with suppress(ForgeError):
+        await http.write(WRITE, new_context()[0])
+    assert http.gate.statistics().budget.creations_last_hour == creations
+    assert http.gate.statistics().in_flight == 0
+
+
+@pytest.mark.parametrize("sent", [False, True])
+async def test_a_cancelled_write_is_given_back_only_if_it_had_not_gone_out(
+    sent: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    class Waiting(RecordingGuard):
+        async def sending(self) -> None:
+            if not sent:
+                await trio.sleep_forever()
+            await super().sending()
+
+    async def never(_request: httpx.Request) -> httpx.Response:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    settings = BudgetSettings(creations_per_hour=1)
+    http = new_http(scripted(never, answer(201, {})), settings=settings)
+    with trio.move_on_after(5) as scope:
+        await http.write(WRITE, CallContext(container="box", guard=Waiting()))
+    assert scope.cancelled_caught
+    statistics = http.gate.statistics()
+    assert (statistics.in_flight, statistics.budget.creations_last_hour) == (0, int(sent))
+
+
+async def test_refused_writes_leave_room_for_those_that_are_not(autojump_clock: trio.testing.MockClock) -> None:
+    settings = BudgetSettings(creations_per_minute=2, creations_per_hour=2, creation_interval=0.0)
+    forge = scripted(*[answer(422, refusal("no")) for _ in range(10)], answer(201, {}))
+    http = new_http(forge, settings=settings)
+    with trio.fail_after(10):
+        for _ in range(10):
+            with pytest.raises(ForgeStatus):
+                await http.write(WRITE, new_context()[0])
+        assert (await http.write(WRITE, new_context()[0])).status == 201
+    assert trio.current_time() == 0

@@ -149,6 +149,11 @@ async def test_a_create_without_labels_sends_none() -> None:
         issue_json(html_url="javascript:alert(1)"),
         issue_json(html_url="https://x@github.com/acme/site/issues/7"),
         issue_json(html_url="https://github.com/acme/site/issues/7\n"),
+        issue_json(html_url="https://[::1/acme/site/issues/7"),
+        issue_json(html_url="https://git]hub.com/acme/site/issues/7"),
+        issue_json(html_url="https://github\u2100.com/acme/site/issues/7"),
+        issue_json(2**63),
+        issue_json(10**18 * 99),
         issue_json(html_url=None),
         issue_json(id=0),
         {**issue_json(), "number": "7"},
@@ -314,12 +319,55 @@ async def test_accounts(user: object, account: ForgeAccount) -> None:
         ("2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05.678000Z"),
         ("2026-01-02T03:04:05+02:00", "2026-01-02T01:04:05Z"),
         ("2026-01-02T03:04:05", "2026-01-02T03:04:05Z"),
+        ("yesterday", ""),
+        ("", ""),
+        ("2026-13-02T03:04:05Z", ""),
+        ("0001-01-01T00:00:00+23:59", ""),  # before any time that can be written
+        ("9999-12-31T23:59:59-01:00", ""),
+        ("\ud7ff\u0661", ""),
+        (None, ""),
     ],
 )
-async def test_times_are_in_utc(told: str, time: str) -> None:
+async def test_times_are_in_utc_or_none(told: str | None, time: str) -> None:
     provider, _ = new_github(answer(200, issue_json(created_at=told, updated_at="", body=None, state="closed")))
     issue = await provider.get_issue(GET, new_context()[0])
     assert (issue.created_at, issue.updated_at, issue.body, issue.state) == (time, "", "", "closed")
+
+
+async def test_a_create_without_times_is_still_a_create() -> None:
+    told = {key: value for key, value in issue_json().items() if not key.endswith("_at")}
+    provider, _ = new_github(answer(201, told))
+    issue = await provider.create_issue(CREATE, new_context()[0])
+    assert (issue.number, issue.created_at, issue.updated_at) == (7, "", "")
+
+
+@pytest.mark.parametrize("created_at", [None, "yesterday"])
+async def test_a_comment_without_a_time_is_shown_without_one(created_at: object) -> None:
+    provider, _ = new_github(answer(200, issue_json(comments=1)), answer(200, [comment_json(1, created_at=created_at)]))
+    issue = await provider.get_issue(GET, new_context()[0])
+    assert [(comment.id, comment.created_at) for comment in issue.comments] == [("1", "")]
+
+
+async def test_the_last_number_that_the_wire_holds_is_one() -> None:
+    provider, _ = new_github(answer(201, issue_json(2**63 - 1)))
+    assert (await provider.create_issue(CREATE, new_context()[0])).number == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("told", "total"), [(-1, 0), (0, 0), (2**31 - 1, 2**31 - 1), (2**31 + 1, 2**31), (2**64, 2**31), (10**30, 2**31)]
+)
+async def test_a_count_of_comments_is_one_that_can_be_written(told: int, total: int) -> None:
+    provider, _ = new_github(answer(200, [issue_json(comments=told)]))
+    page = await provider.list_issues(LIST, new_context()[0])
+    assert page.items[0].comments_total == total
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(page))["items"][0]["comments_total"] == total
+
+
+async def test_an_issue_of_too_many_comments_is_read_within_bounds() -> None:
+    provider, forge = new_github(answer(200, issue_json(comments=10**30)), answer(200, []))
+    issue = await provider.get_issue(GET, new_context()[0])
+    assert issue.comments == []
+    assert int(forge.requests[1].url.params["page"]) < 2**31
 
 
 # --- list -----------------------------------------------------------------------------------------------------------
@@ -420,6 +468,9 @@ async def test_pages_that_are_named_by_a_place_are_followed_by_their_words_alone
         '<https://api.github.com/x?page=2&page=3>; rel="next"',
         '<https://api.github.com/x?after=%00>; rel="next"',
         '<https://api.github.com/x?per_page=100>; rel="next"',
+        '<https://[::1/x?page=2>; rel="next"',
+        '<https://git]hub.com/x?page=2>; rel="next"',
+        '<https://api.github.com/\t?page=2>; rel="next"',
     ],
 )
 async def test_a_link_that_leads_nowhere_ends_the_listing(header: str) -> None:

@@ -1,3 +1,4 @@
+import gc
 import gzip
 import json
 import ssl
@@ -326,6 +327,46 @@ async def test_the_pool_is_whole_after_a_hundred_cancellations(moment: str) -> N
             nursery.start_soon(cancelled, index * 0.0002 if moment == "connect" else 0.03 + index * 0.0002)
     assert transport.free_slots == CONCURRENCY_MAX
     assert transport.idle_connections == 0
+
+
+async def test_a_call_cancelled_in_the_tls_handshake_closes_its_socket() -> None:
+    closed = trio.Event()
+    greeted = trio.Event()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        while await stream.receive_some():  # the client's greeting, which nobody answers
+            greeted.set()
+        closed.set()
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    told: list[str] = []
+
+    async def sending() -> None:
+        await trio.lowlevel.checkpoint()
+        told.append("sending")
+
+    gc.disable()  # or a collection may close what was left open
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(trio.serve_listeners, serve, listeners)
+            async with HttpTransport(BaseUrl.parse(f"https://127.0.0.1:{port}")) as transport:
+                async with trio.open_nursery() as calls:
+
+                    async def call() -> None:
+                        await exchange(transport, WRITE, on_sending=sending)
+
+                    calls.start_soon(call)
+                    await greeted.wait()
+                    calls.cancel_scope.cancel()
+                with trio.fail_after(2):
+                    await closed.wait()
+                assert transport.free_slots == CONCURRENCY_MAX
+                assert transport.idle_connections == 0
+            nursery.cancel_scope.cancel()
+    finally:
+        gc.enable()
+    assert told == []
 
 
 async def test_it_works_after_a_storm_of_cancellations() -> None:

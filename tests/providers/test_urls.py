@@ -98,6 +98,13 @@ def test_only_places_below_the_base_are_places(location: str, place: object) -> 
     assert BASE.locate(location) == place
 
 
+def test_a_place_of_more_letters_than_a_url_has_is_none() -> None:
+    longest = "https://ghe.example/api/v3/".ljust(8192, "x")
+    assert BASE.locate(longest) is not None
+    assert BASE.locate(longest + "x") is None
+    assert BASE.locate("/api/v3/x?" + "a=1&" * 1_000_000) is None
+
+
 @given(st.lists(st.text(min_size=1, max_size=10).filter(lambda s: s not in {".", ".."}), min_size=1, max_size=4))
 def test_what_is_built_is_found_again(path: list[str]) -> None:
     try:

@@ -1,6 +1,7 @@
 """Creates and comments: the memo and the stamp."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -160,6 +161,23 @@ async def test_a_keyless_create_asks_for_no_memo_and_leaves_none() -> None:
     await world.run(CREATE)
     assert world.events == ["forge", "record"]
     assert (world.store.recorded[0].client_request_id, world.store.recorded[0].fingerprint) == (None, None)
+
+
+async def test_a_create_that_the_forge_gives_no_time_is_recorded_with_ours_and_replayed() -> None:
+    def timeless(issue: Issue) -> None:
+        issue.created_at = ""
+
+    world = await new_world()
+    world.forge.on_yes = timeless
+    before = datetime.now(UTC).replace(microsecond=0)
+    first = issue_of(await world.run(CREATE, "k-1"))
+    assert (first.created_at, first.url) == ("", URL)  # what the forge said, no more
+    recorded = world.store.recorded[0].created_at
+    assert recorded.endswith("Z")
+    assert before <= datetime.fromisoformat(recorded) <= datetime.now(UTC)
+    again = issue_of(await world.run(CREATE, "k-1"))
+    assert (again.url, again.created_at, again.replayed) == (URL, recorded, True)
+    assert world.forge_calls == 1
 
 
 @pytest.mark.parametrize(

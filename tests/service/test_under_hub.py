@@ -13,7 +13,7 @@ from compass_forged.hub import CallDeadlines, Hub
 from compass_forged.ports import Session
 from compass_forged.providers.fake import Step
 from compass_forged.sessions import SessionTable
-from compass_forged.wire.schema import ForgeCall, ReplyFrame, ResultFrame
+from compass_forged.wire.schema import FaultFrame, ForgeCall, ReplyFrame, ResultFrame
 from tests.support.service import CREATE, World, account_of, issue_of, new_world, refusal_of, waiting
 
 CALL = ForgeCall(call_id="1", arm=CREATE, client_request_id="k-1")
@@ -111,3 +111,47 @@ async def test_a_drain_that_ends_within_the_record_leaves_it_its_time(autojump_c
         await wait_all_tasks_blocked()
         assert not await hub.drain(1)
     assert len(world.store.recorded) == 1
+
+
+@pytest.mark.parametrize("way", ["unbind", "drain", "stop"])
+@pytest.mark.parametrize("sent", [True, False])
+async def test_a_joiner_that_is_given_up_is_told_whether_its_leader_may_have_created(
+    way: str, sent: bool, autojump_clock: MockClock
+) -> None:
+    world = await new_world()
+    world.forge.script("create_issue", Step(after=8) if sent else Step(before=8))
+    replies: dict[str, ReplyFrame] = {}
+
+    async def ask(call_id: str) -> None:
+        replies[call_id] = await hub.relay("s-1", msgspec.structs.replace(CALL, call_id=call_id))
+
+    async with hub_over(world) as hub:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "leader")
+            await trio.sleep(1)
+            nursery.start_soon(ask, "joiner")
+            await trio.sleep(1)
+            if way == "unbind":
+                hub.unbound("s-1")
+            elif way == "drain":
+                assert not await hub.drain(0)
+            else:
+                hub.stop()
+            await wait_all_tasks_blocked()
+            joiner = replies["joiner"]
+            assert trio.current_time() == pytest.approx(2)
+        leader = replies["leader"]
+    if sent:
+        assert refused(joiner) == ("unavailable", "unknown")
+        assert isinstance(leader, ResultFrame)
+        if way == "unbind":
+            assert issue_of(leader.result).number == 1  # it goes on, and is recorded
+            assert len(world.store.recorded) == 1
+        else:
+            assert refused(leader) == ("deadline_exceeded", "unknown")
+    else:
+        assert isinstance(joiner, FaultFrame)
+        assert isinstance(leader, FaultFrame)
+        assert joiner.code == leader.code == ("permission_denied" if way == "unbind" else "unavailable")
+        assert world.forge.issues == {}
+    assert world.forge_calls == 1

@@ -426,6 +426,39 @@ async def test_a_connection_that_cannot_be_reset_is_replaced(bridge: Bridge, mon
     assert (await bridge.fetch(PID))[0]["pid"] not in before
 
 
+@pytest.mark.parametrize("in_transaction", [False, True])
+async def test_a_driver_that_lost_count_of_its_protocol_costs_one_connection(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, in_transaction: bool
+) -> None:
+    resets: list[object] = []
+
+    async def lost(_executor: Executor, _statement: Statement, *_arguments: object) -> list[object]:
+        await asyncio.sleep(0)
+        raise asyncpg.InternalClientError("got result for unknown protocol state 3")
+
+    async def noted(connection: object, *, timeout: float) -> None:  # noqa: ASYNC109 -- asyncpg's own signature
+        await asyncio.sleep(0)
+        resets.append((connection, timeout))
+
+    async def work(executor: Executor) -> None:
+        await executor.fetch(ONE)
+
+    with structlog.testing.capture_logs() as logs:
+        async with open_bridge(ConnectParams.parse(dsn), connections=1) as bridge:
+            before = (await bridge.fetch(PID))[0]["pid"]
+            with monkeypatch.context() as patch:
+                patch.setattr(Executor, "fetch", lost)
+                patch.setattr(asyncpg.Connection, "reset", noted)
+                with pytest.raises(StoreUnavailable, match=r"the connection was lost$") as raised:
+                    await (bridge.transaction(work) if in_transaction else bridge.fetch(ONE))
+            assert "protocol state" not in str(raised.value)
+            await until(lambda: bridge.available)
+            assert (await bridge.fetch(PID))[0]["pid"] != before
+            await until(lambda: backends(dsn) == 1)
+    assert resets == []  # it is not mended
+    assert [entry["event"] for entry in logs] == ["store_connected", "store_lost", "store_connected"]
+
+
 async def test_a_server_that_goes_away_is_ridden_out(tmp_path: Path) -> None:
     places: list[ConnectParams] = []
     stores: list[PostgresStore] = []

@@ -1,5 +1,6 @@
 """The embedded Postgres: made once, kept private, adopted after a kill, and nothing of it left behind."""
 
+import errno
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -369,6 +371,49 @@ async def test_a_state_directory_that_cannot_be_made_is_named(tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     with pytest.raises(StartError, match=r"cannot use .*file/postgres: Not a directory"):
         await enter_and_leave(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["password.new", "password"])
+def test_a_disk_without_room_is_the_operators_and_names_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    place = cluster.make_layout(tmp_path, shared=False)
+    os_open = os.open
+
+    def full(path: Path, flags: int, mode: int = 0o777) -> int:
+        if Path(path).name == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return os_open(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", full)
+    make = cluster.read_password if name == "password.new" else partial(cluster.make_work_dir, password="x", owner=None)
+    with pytest.raises(StartError) as raised:
+        make(place)
+    assert str(raised.value) == (
+        f"the embedded store cannot write {tmp_path}/postgres: No space left on device; make room there"
+    )
+    monkeypatch.undo()
+    assert not place.password.exists()
+    password = cluster.read_password(place)  # once there is room, what was left stands in nobody's way
+    work = cluster.make_work_dir(place, password, None)
+    assert (work / "password").read_text() == password
+    assert [folder.name for folder in place.root.glob("new-*")] == [work.name]
+
+
+def test_a_disk_that_fills_up_within_the_password_leaves_no_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = cluster.make_layout(tmp_path, shared=False)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StartError, match="No space left on device; make room there"):
+            cluster.read_password(place)
+    assert not place.password.exists()
+    assert len(cluster.read_password(place)) == 43
 
 
 async def test_a_setting_that_the_server_refuses_is_shown(copied: Path) -> None:
