@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
 
-import httpcore  # noqa: F401 -- httpx would import it at the first exchange, in the middle of a call
+import httpcore  # noqa: F401  # pyright: ignore[reportUnusedImport] -- else imported at the first call
 import httpx
 import msgspec
 import trio
