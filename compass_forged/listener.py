@@ -309,5 +309,5 @@ async def serve_listener(
             try:
                 stream, peer = await listener.accept()
             except trio.ClosedResourceError:
-                return  # no more are accepted; those that were are served to their end
+                break  # no more are accepted; those that were are served to their end
             nursery.start_soon(handle, stream, peer)
