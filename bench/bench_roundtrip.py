@@ -1,25 +1,23 @@
-"""Round trips through the whole daemon, beside a bare trio echo and gRPC, in the same run.
+"""Round trips through the whole daemon, beside a bare trio echo, gRPC and Connect over ASGI, in the same run.
 
     .venv/bin/python bench/bench_roundtrip.py [--json] [--quick] [--repetitions N] [--operation comment|create]
 
 Client and server are separate processes on one Unix socket. The daemon is all there (gateway, hub, service, stamp, log)
 over the memory store and a provider that waits once. The echo answers the same bytes with as many bytes and knows
-nothing; gRPC does the same through its asyncio server. Every server is spoken to by its like: the daemon and the echo
-by a light client of blocking sockets, then the daemon by the agent library, the echo by the least trio client, gRPC by
-its own. All cells of a repetition run one after the other, in turning order; a ratio is taken within a repetition, and
-its median over them is shown.
+nothing; gRPC does the same through its asyncio server, Connect through uvicorn. Every server is spoken to by its like:
+the daemon, the echo and Connect by a light client of blocking sockets, then the daemon by the agent library, the echo
+by the least trio client, gRPC by its own. All cells of a repetition run one after the other, in turning order; a ratio
+is taken within a repetition, and its median over them is shown.
 """
 
 import argparse
-import os
-import platform
+import re
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -28,18 +26,29 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, its own folder is all that is there
 
 from bench.support.cells import PATIENCE_SECONDS, Cell, Contender, Pattern, Sample
-from bench.support.messages import FrameTemplate, Operation, arm_of
+from bench.support.connect import HttpTemplate
+from bench.support.goals import Direction, Measured, goals_table, measured, ratios
+from bench.support.messages import Operation, template_of
 from bench.support.processes import Child, ChildFailed, child
 from bench.support.report import Result, Row, result_of, table
-from compass_forged.control.client import ControlClient
-from compass_forged.wire.codec import decode_reply
-from compass_forged.wire.frames import HEADER_BYTES, FrameBuffer
-from compass_forged.wire.schema import ErrorResult, ResultFrame
+from bench.support.setup import (
+    BODY_BYTES,
+    Target,
+    exchange,
+    machine,
+    machine_line,
+    open_containers,
+    parser,
+    progress,
+    run_cell,
+)
+from compass_forged.wire.frames import HEADER_BYTES
 
 _NUMBERS_PER_CELL: Final = 10_000_000
 _FLEET: Final = 200
-_BODY_BYTES: Final = 2048
 _LARGE_BODY_BYTES: Final = 60 * 1024
+_CONNECT: Final = {"connect": "httptools", "connect_h11": "h11"}
+"""Connect's server under each HTTP parser that uvicorn has: the one in C, and the one of a plain installation."""
 _NOTES: Final = (
     "Medians (min..max) over the repetitions; a ratio is ours / reference within a repetition, then its median.",
     "Of calls/s more is better, of all else less. The echo has no codec and does not wait; gRPC's handler waits once,",
@@ -65,7 +74,7 @@ class _Shape:
     title: str
     pattern: Pattern
     concurrency: int
-    body_bytes: int = _BODY_BYTES
+    body_bytes: int = BODY_BYTES
     joined: bool = False
 
 
@@ -86,22 +95,13 @@ class _Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
-    """A running server as the load is told of it."""
-
-    contender: Contender
-    pid: int
-    sockets: list[str]
-
-
-@dataclass(frozen=True, slots=True)
 class _Match:
     """One cell of each repetition, and what has come of it so far. ``row`` and ``column`` say where it is shown."""
 
     row: tuple[str, str, str]
     column: str
     shape: _Shape
-    target: _Target
+    target: Target
     load: Child
     samples: list[Sample] = field(default_factory=list)
 
@@ -111,31 +111,38 @@ class _Setup:
 
     def __init__(self, stack: ExitStack, scratch: Path, operation: Operation) -> None:
         """Start them; they end with ``stack``. The daemon comes first: the others answer what its replies weigh."""
-        self._operation = operation
         daemon = stack.enter_context(child("bench.support.serve_ours", str(scratch / "run"), scratch=scratch))
         daemon.line(PATIENCE_SECONDS)
-        sockets = _open_containers(scratch / "run" / "control.sock")
-        self.exchanges = {size: self._exchange(sockets[0], size) for size in (_BODY_BYTES, _LARGE_BODY_BYTES)}
-        each, joined, grpc = (str(scratch / name) for name in ("echo.sock", "joined.sock", "grpc.sock"))
+        sockets = open_containers(scratch / "run" / "control.sock", range(_FLEET))
+        self.exchanges = {size: exchange(sockets[0], operation, size) for size in (BODY_BYTES, _LARGE_BODY_BYTES)}
+        each, joined, grpc = (str(scratch / f"{name}.sock") for name in ("echo", "joined", "grpc"))
         echo = stack.enter_context(child("bench.support.serve_echo", each, joined, self._sizes(0), scratch=scratch))
         grpc_server = stack.enter_context(
             child("bench.support.serve_grpc", grpc, self._sizes(HEADER_BYTES), scratch=scratch)
         )
         for server in (echo, grpc_server):
             server.line(PATIENCE_SECONDS)
-        self.ours = _Target("ours", daemon.pid, sockets)
-        self.echo = _Target("echo", echo.pid, [each])
-        self.joined = _Target("echo", echo.pid, [joined])
-        self.grpc = _Target("grpc", grpc_server.pid, [grpc])
+        self.ours = Target("ours", daemon.pid, sockets)
+        self.echo = Target("echo", echo.pid, [each])
+        self.joined = Target("echo", echo.pid, [joined])
+        self.grpc = Target("grpc", grpc_server.pid, [grpc])
+        self.connect = {}
+        for name, parser_of_http in _CONNECT.items():
+            path = str(scratch / f"{name}.sock")
+            server = stack.enter_context(
+                child("bench.support.serve_connect", path, self._sizes(HEADER_BYTES), parser_of_http, scratch=scratch)
+            )
+            server.line(PATIENCE_SECONDS)
+            self.connect[name] = Target("connect", server.pid, [path])
+            self._http_reply_bytes = _http_reply_bytes(path, operation)
         self.light, self.library, self.grpc_load = (
             stack.enter_context(child(f"bench.support.load_{name}", scratch=scratch))
             for name in ("light", "library", "grpc")
         )
 
-    def _exchange(self, path: str, body_bytes: int) -> tuple[int, int]:
-        """The sizes of a request's frame and of its reply's, from one call that must succeed."""
-        template = FrameTemplate(arm_of(self._operation, body_bytes))
-        return template.frame_bytes, _reply_bytes(path, template.frame(body_bytes))
+    def reply_bytes(self, contender: Contender, body_bytes: int) -> int:
+        """The size of a contender's whole reply."""
+        return self._http_reply_bytes if contender == "connect" else self.exchanges[body_bytes][1]
 
     def _sizes(self, off: int) -> str:
         sizes = {str(request - off): reply - off for request, reply in self.exchanges.values()}
@@ -150,50 +157,154 @@ class _Setup:
             if shape.joined:
                 row = (f"{shape.key}_joined", f"{shape.title}; the echo joins its sends", "light")
                 yield _Match(row, "echo", shape, self.joined, self.light)
+                # HTTP/1.1 has no multiplexing: as many calls in flight are as many connections kept alive.
+                spread = _Shape("pipelined", shape.title, "fleet", shape.concurrency)
+                for name, target in self.connect.items():
+                    yield _Match(light, name, spread, target, self.light)
             library = (shape.key, shape.title, "library")
             yield _Match(library, "echo", shape, self.echo, self.library)
             yield _Match(library, "ours", shape, self.ours, self.library)
             yield _Match(library, "grpc", shape, self.grpc, self.grpc_load)
 
 
-def _open_containers(control_socket: Path) -> list[str]:
-    """A container with a session for each connection of the fleet, as on a real host; their sockets."""
-    sockets = []
-    with ControlClient(control_socket) as control:
-        for number in range(_FLEET):
-            name = f"c{number:03d}"  # names of one length, so that all replies are of one size
-            sockets.append(control.open_container(name).socket)
-            control.bind_session(name, f"session-{name}", agent=f"agent-{name}", owner="ada")
-    return sockets
-
-
-def _reply_bytes(path: str, frame: bytes) -> int:
-    """The size of the daemon's reply to ``frame``, its frame included.
+def _http_reply_bytes(path: str, operation: Operation) -> int:
+    """The size of Connect's whole reply, head included.
 
     Raises:
-        ChildFailed: the daemon refuses what the benchmark sends.
+        ChildFailed: it is no success.
     """
-    buffer = FrameBuffer()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(PATIENCE_SECONDS)
         connection.connect(path)
-        connection.sendall(frame)
-        while (payload := buffer.next_frame()) is None:
+        connection.sendall(HttpTemplate(template_of(operation, BODY_BYTES)).frame(1))
+        received = b""
+        while True:
             data = connection.recv(1 << 16)
+            received += data
+            head, blank, body = received.partition(b"\r\n\r\n")
+            length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+            if blank and length and len(body) >= int(length[1]):
+                break
             if not data:
-                raise ChildFailed("the daemon closed the connection on the benchmark's first call")
-            buffer.feed(data)
-    reply = decode_reply(payload)
-    if not isinstance(reply, ResultFrame) or isinstance(reply.result, ErrorResult):
-        raise ChildFailed(f"the daemon refuses the benchmark's call: {reply}")
-    return HEADER_BYTES + len(payload)
+                raise ChildFailed(f"Connect's server ended its reply early: {received[:200]!r}")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise ChildFailed(f"Connect's server refuses the benchmark's call: {head!r}")
+    return len(received)
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """Ours over a contender's in one metric, and where each of the two stands."""
+
+    key: str
+    title: str
+    metric: str
+    ours: tuple[str, str]
+    contender: str
+    theirs: tuple[str, str]
+    bound: tuple[Direction, float]
+
+
+_GOALS: Final = (
+    _Goal(
+        "one_echo", "one in flight: p50 / echo", "p50_us", ("one", "light"), "echo", ("one", "light"), ("at most", 2.2)
+    ),
+    _Goal(
+        "one_grpc",
+        "one in flight: p50 / gRPC",
+        "p50_us",
+        ("one", "library"),
+        "grpc",
+        ("one", "library"),
+        ("at most", 0.28),
+    ),
+    _Goal(
+        "one_library",
+        "one in flight, agent library: p50 / echo with its client",
+        "p50_us",
+        ("one", "library"),
+        "echo",
+        ("one", "library"),
+        ("at most", 1.8),
+    ),
+    _Goal(
+        "pipelined_grpc",
+        "64 in flight, each with its own client: calls/s / gRPC",
+        "calls_per_second",
+        ("pipelined", "library"),
+        "grpc",
+        ("pipelined", "library"),
+        ("at least", 10),
+    ),
+    _Goal(
+        "pipelined_grpc_light",
+        "64 in flight, light client: calls/s / gRPC with its own",
+        "calls_per_second",
+        ("pipelined", "light"),
+        "grpc",
+        ("pipelined", "library"),
+        ("at least", 10),
+    ),
+    _Goal(
+        "pipelined_connect",
+        "64 in flight, light client: calls/s / Connect on uvicorn and httptools",
+        "calls_per_second",
+        ("pipelined", "light"),
+        "connect",
+        ("pipelined", "light"),
+        ("at least", 4),
+    ),
+    _Goal(
+        "pipelined_connect_h11",
+        "64 in flight, light client: calls/s / Connect on uvicorn and h11",
+        "calls_per_second",
+        ("pipelined", "light"),
+        "connect_h11",
+        ("pipelined", "light"),
+        ("at least", 4),
+    ),
+    _Goal(
+        "fleet_grpc",
+        "200 connections, each with its own client: calls/s / gRPC",
+        "calls_per_second",
+        ("fleet", "library"),
+        "grpc",
+        ("fleet", "library"),
+        ("at least", 5),
+    ),
+    _Goal(
+        "fleet_grpc_light",
+        "200 connections, light client: calls/s / gRPC with its own",
+        "calls_per_second",
+        ("fleet", "light"),
+        "grpc",
+        ("fleet", "library"),
+        ("at least", 5),
+    ),
+    _Goal(
+        "large_grpc",
+        "60 KB bodies: p50 / gRPC",
+        "p50_us",
+        ("large", "library"),
+        "grpc",
+        ("large", "library"),
+        ("at most", 0.5),
+    ),
+)
+
+
+def _judged(goal: _Goal, results: list[Result]) -> Measured:
+    by_place = {(result.shape, result.client): result.metrics for result in results}
+    ours = by_place[goal.ours]["ours"][goal.metric].repetitions
+    theirs = by_place[goal.theirs][goal.contender][goal.metric].repetitions
+    return measured(goal.key, goal.title, "x", ratios(ours, theirs), goal.bound)
 
 
 def _measure(setup: _Setup, settings: _Settings) -> list[Result]:
     matches = list(setup.matches())
     cells = 0
     for repetition in range(settings.repetitions):
-        _progress(f"repetition {repetition + 1} of {settings.repetitions}")
+        progress(f"repetition {repetition + 1} of {settings.repetitions}")
         for match in matches if repetition % 2 == 0 else reversed(matches):
             cells += 1
             cell = Cell(
@@ -204,13 +315,12 @@ def _measure(setup: _Setup, settings: _Settings) -> list[Result]:
                 server_pid=match.target.pid,
                 operation=settings.operation,
                 body_bytes=match.shape.body_bytes,
-                reply_bytes=setup.exchanges[match.shape.body_bytes][1],
+                reply_bytes=setup.reply_bytes(match.target.contender, match.shape.body_bytes),
                 first_number=cells * _NUMBERS_PER_CELL,
                 warm_seconds=settings.warm_seconds,
                 seconds=settings.seconds,
             )
-            answer = match.load.ask(msgspec.json.encode(cell), cell.seconds_at_most + PATIENCE_SECONDS)
-            match.samples.append(msgspec.json.decode(answer, type=Sample))
+            match.samples.append(run_cell(match.load, cell))
     return [result_of(row) for row in _rows(matches)]
 
 
@@ -226,21 +336,6 @@ def _rows(matches: list[_Match]) -> list[Row]:
     return [Row(*row, columns) for row, columns in rows.items()]
 
 
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{text}", end="", file=sys.stderr, flush=True)
-
-
-def _machine() -> dict[str, object]:
-    return {
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("trio", "msgspec", "grpcio")},
-        "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "load_before": round(os.getloadavg()[0], 2),
-    }
-
-
 def _settings(arguments: argparse.Namespace) -> _Settings:
     default = 3 if arguments.quick else 9
     return _Settings(
@@ -252,15 +347,12 @@ def _settings(arguments: argparse.Namespace) -> _Settings:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Round trips through the daemon beside a trio echo and gRPC.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--quick", action="store_true", help="short and few cells: to see that it runs")
-    parser.add_argument("--repetitions", type=int, default=0, metavar="N", help="9 by default, 3 with --quick")
-    parser.add_argument("--operation", choices=("comment", "create"), default="comment", help="what is called")
-    arguments = parser.parse_args()
-    if arguments.repetitions < 0:
-        parser.error("--repetitions: must be at least 1")
-    return arguments
+    options = parser(
+        "Round trips through the daemon beside a trio echo, gRPC and Connect.",
+        repetitions="9 by default, 3 with --quick",
+    )
+    options.add_argument("--operation", choices=("comment", "create"), default="comment", help="what is called")
+    return options.parse_args()
 
 
 @contextmanager
@@ -273,7 +365,7 @@ def main() -> int:
     """Run and print; the exit status."""
     arguments = _parse()
     settings = _settings(arguments)
-    machine = _machine()
+    found = machine()
     try:
         with _running(settings.operation) as setup:
             results = _measure(setup, settings)
@@ -281,22 +373,25 @@ def main() -> int:
     except ChildFailed as error:
         print(f"bench_roundtrip: {error}", file=sys.stderr)
         return 1
-    _progress("")
+    progress("")
+    goals = [_judged(goal, results) for goal in _GOALS]
     if arguments.json:
         report = {
             "benchmark": "roundtrip",
-            "machine": machine,
+            "machine": found,
             "settings": settings,
             "frame_bytes_by_body_bytes": exchanges,
             "notes": " ".join(_NOTES),
+            "goals": goals,
             "results": results,
         }
         print(msgspec.json.encode(report).decode())
         return 0
-    print("  ".join(f"{name} {value}" for name, value in machine.items()))
+    print(machine_line(found))
     sizes = ", ".join(f"{request} B > {reply} B" for request, reply in exchanges.values())
     print(f"{settings.operation}: frames {sizes}; {settings.repetitions} repetitions of {settings.seconds:g} s\n")
     print(table(results), end="\n\n")
+    print(goals_table(goals), end="\n\n")
     print("\n".join(_NOTES))
     return 0
 

@@ -1,7 +1,9 @@
 """One measured stretch of load, as the load processes are told of it and answer, and the clocks that it is taken by."""
 
 import os
+import socket
 import statistics
+import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,9 +14,10 @@ import msgspec
 
 from bench.support.messages import Operation
 
-Contender: TypeAlias = Literal["echo", "ours", "grpc"]
-Pattern: TypeAlias = Literal["serial", "pipelined", "fleet"]
-"""One call in flight; many on one connection; one on each of many connections."""
+Contender: TypeAlias = Literal["echo", "ours", "grpc", "connect"]
+Pattern: TypeAlias = Literal["serial", "pipelined", "fleet", "paced", "first"]
+"""One call in flight; many on one connection; one on each of many connections; connections that call at a steady rate
+of their own; connections opened all at once, of which each makes one call."""
 
 PATIENCE_SECONDS: Final = 30.0
 """What may be lost to connecting and to a busy machine, beyond a cell's own time, before it counts as hung."""
@@ -35,6 +38,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         first_number: calls are numbered from here on.
         warm_seconds: how long calls are made before any counts.
         seconds: how long they count.
+        calls_per_second: of each connection, in ``paced`` alone.
     """
 
     contender: Contender
@@ -48,6 +52,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     first_number: int
     warm_seconds: float
     seconds: float
+    calls_per_second: float = 0.0
 
     @property
     def seconds_at_most(self) -> float:
@@ -56,7 +61,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a cell. Latencies are taken in ``serial`` alone: elsewhere they only restate the rate."""
+    """What came of a cell. Latencies are not taken in ``pipelined`` and ``fleet``: there they only restate the rate."""
 
     calls: int
     seconds: float
@@ -64,6 +69,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     client_cpu_seconds: float
     p50_us: float | None = None
     p99_us: float | None = None
+    min_us: float | None = None
+    max_us: float | None = None
 
 
 class UnexpectedReply(Exception):
@@ -111,18 +118,26 @@ class Window:
         """What was counted, once ``count`` has said stop."""
         assert self._opened_at is not None
         assert self._closed_at is not None
-        ordered = sorted(self._latencies_ns)
+        p50, p99 = percentiles_us(self._latencies_ns)
         return Sample(
             calls=self._calls,
             seconds=self._closed_at - self._opened_at,
             server_cpu_seconds=self._cpu[0],
             client_cpu_seconds=self._cpu[1],
-            p50_us=statistics.median(ordered) / 1000 if ordered else None,
-            p99_us=ordered[-(-len(ordered) * 99 // 100) - 1] / 1000 if ordered else None,
+            p50_us=p50,
+            p99_us=p99,
         )
 
     def _cpu_now(self) -> tuple[float, float]:
         return cpu_seconds(self._cell.server_pid), time.process_time()
+
+
+def percentiles_us(latencies_ns: Sequence[int]) -> tuple[float | None, float | None]:
+    """Median and 99th percentile, in microseconds; None where nothing was timed."""
+    ordered = sorted(latencies_ns)
+    if not ordered:
+        return None, None
+    return statistics.median(ordered) / 1000, ordered[-(-len(ordered) * 99 // 100) - 1] / 1000
 
 
 def cpu_seconds(pid: int) -> float:
@@ -155,6 +170,16 @@ def check_replies(data: bytes | bytearray | memoryview, head: bytes, whole: int)
     for at in range(0, len(data) - len(head) + 1, whole):
         if data[at : at + len(head)] != head:
             raise UnexpectedReply(f"a reply is no frame of {whole} bytes: {bytes(data[at : at + 200])!r}")
+
+
+def bound_waits(connection: socket.socket, seconds: int) -> None:
+    """Bound every connect, receive and send of a blocking socket by the kernel's own deadline.
+
+    A timeout of Python's would cost every receive a poll, and fail where a listener's queue is full.
+    """
+    patience = struct.pack("ll", seconds, 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
 
 
 def spread_over(sockets: Sequence[str], connections: int) -> list[str]:

@@ -7,16 +7,27 @@ import contextlib
 import itertools
 import select
 import socket
-import struct
 import time
 from collections.abc import Iterator
+from typing import TypeAlias
 
-from bench.support.cells import Cell, Sample, UnexpectedReply, Window, check_replies, run_cells, spread_over
-from bench.support.messages import FrameTemplate, arm_of
+from bench.support.cells import (
+    Cell,
+    Sample,
+    UnexpectedReply,
+    Window,
+    bound_waits,
+    check_replies,
+    run_cells,
+    spread_over,
+)
+from bench.support.connect import HttpTemplate, reply_head
+from bench.support.messages import FrameTemplate, template_of
 from compass_forged.wire.frames import HEADER_BYTES
 
 _RECEIVE_BYTES = 256 << 10
 _WAIT_SECONDS = 10
+_Template: TypeAlias = FrameTemplate | HttpTemplate
 
 
 class _Link:
@@ -24,13 +35,11 @@ class _Link:
 
     def __init__(self, cell: Cell, path: str) -> None:
         self._whole = cell.reply_bytes
-        self._head = (cell.reply_bytes - HEADER_BYTES).to_bytes(HEADER_BYTES, "big")
+        frame_head = (cell.reply_bytes - HEADER_BYTES).to_bytes(HEADER_BYTES, "big")
+        self._head = reply_head() if cell.contender == "connect" else frame_head
         self._rest = bytearray()
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # The kernel's own deadline: a timeout of Python's would cost every receive a poll.
-        patience = struct.pack("ll", _WAIT_SECONDS, 0)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+        bound_waits(self.socket, _WAIT_SECONDS)
         self.socket.connect(path)
 
     def take(self) -> int:
@@ -67,7 +76,7 @@ def _links(cell: Cell, count: int) -> Iterator[list[_Link]]:
         yield links
 
 
-def _serial(cell: Cell, template: FrameTemplate, numbers: Iterator[int]) -> Sample:
+def _serial(cell: Cell, template: _Template, numbers: Iterator[int]) -> Sample:
     with _links(cell, 1) as (link,):
         window = Window(cell)
         latency = 0
@@ -81,7 +90,7 @@ def _serial(cell: Cell, template: FrameTemplate, numbers: Iterator[int]) -> Samp
         return window.sample()
 
 
-def _pipelined(cell: Cell, template: FrameTemplate, numbers: Iterator[int]) -> Sample:
+def _pipelined(cell: Cell, template: _Template, numbers: Iterator[int]) -> Sample:
     with _links(cell, 1) as (link,):
         window = Window(cell)
         free = cell.concurrency
@@ -95,7 +104,7 @@ def _pipelined(cell: Cell, template: FrameTemplate, numbers: Iterator[int]) -> S
                 return window.sample()
 
 
-def _fleet(cell: Cell, template: FrameTemplate, numbers: Iterator[int]) -> Sample:
+def _fleet(cell: Cell, template: _Template, numbers: Iterator[int]) -> Sample:
     with _links(cell, cell.concurrency) as links, select.epoll() as poll:
         by_fd = {link.socket.fileno(): link for link in links}
         for fd, link in by_fd.items():
@@ -125,7 +134,8 @@ _PATTERNS = {"serial": _serial, "pipelined": _pipelined, "fleet": _fleet}
 
 def run(cell: Cell) -> Sample:
     """Make the load of one cell."""
-    template = FrameTemplate(arm_of(cell.operation, cell.body_bytes))
+    frames = template_of(cell.operation, cell.body_bytes)
+    template = HttpTemplate(frames) if cell.contender == "connect" else frames
     return _PATTERNS[cell.pattern](cell, template, itertools.count(cell.first_number))
 
 

@@ -10,9 +10,14 @@ from compass_forged.wire.codec import encode_call
 from compass_forged.wire.frames import HEADER_BYTES, encode_frame
 from compass_forged.wire.schema import Arm, CommentOnIssue, CreateIssue, ForgeCall
 
-Operation: TypeAlias = Literal["comment", "create"]
+Operation: TypeAlias = Literal["comment", "create", "replay", "refused", "slow"]
+"""``replay`` is one create again and again under its key, ``refused`` a create without a title: both are answered
+without waiting. ``slow`` is a comment on the issue for which the benchmark's provider takes its time."""
 
 _REPO: Final = "acme/site"
+_TITLE: Final = "The export fails where a customer has no address"
+SLOW_ISSUE: Final = 1234
+_REPLAYED_KEY: Final = "the-key-of-the-replayed-create"
 _PROSE: Final = (
     "The export fails where a customer has no address. Steps: open the list, choose all, export.\n\n"
     "- expected: a file\n- seen: `KeyError: 'street'` in `export.py`, line 214\n\n"
@@ -25,23 +30,29 @@ _MARK: Final = 7_318_527_319
 def arm_of(operation: Operation, body_bytes: int) -> Arm:
     """The call's arm, its body ``body_bytes`` of plain ASCII prose."""
     body = (_PROSE * (body_bytes // len(_PROSE) + 1))[:body_bytes]
-    if operation == "comment":
-        return CommentOnIssue(repo=_REPO, issue_number=7, body=body)
-    return CreateIssue(repo=_REPO, title="The export fails where a customer has no address", body=body)
+    if operation in {"comment", "slow"}:
+        return CommentOnIssue(repo=_REPO, issue_number=7 if operation == "comment" else SLOW_ISSUE, body=body)
+    return CreateIssue(repo=_REPO, title="" if operation == "refused" else _TITLE, body=body)
 
 
-def numbered_call(arm: Arm, number: int) -> ForgeCall:
-    """A call under an id of its own; a create under a key of its own too, so that no memo answers it."""
+def template_of(operation: Operation, body_bytes: int) -> "FrameTemplate":
+    """The frames of an operation."""
+    return FrameTemplate(arm_of(operation, body_bytes), key=_REPLAYED_KEY if operation == "replay" else "")
+
+
+def numbered_call(arm: Arm, number: int, key: str = "") -> ForgeCall:
+    """A call under an id of its own; a create under a key of its own too, so that no memo answers it, unless given."""
     digits = f"{number:0{_NUMBER_DIGITS}d}"
-    return ForgeCall(call_id=digits, arm=arm, client_request_id=f"k{digits}" if isinstance(arm, CreateIssue) else "")
+    own = f"k{digits}" if isinstance(arm, CreateIssue) else ""
+    return ForgeCall(call_id=digits, arm=arm, client_request_id=key or own)
 
 
 class FrameTemplate:
     """Encoded once: makes frames of the same size for any number without the codec."""
 
-    def __init__(self, arm: Arm) -> None:
-        """Encode ``arm`` as the daemon's clients do."""
-        frame = encode_frame(encode_call(numbered_call(arm, _MARK)))
+    def __init__(self, arm: Arm, key: str = "") -> None:
+        """Encode ``arm`` as the daemon's clients do; ``key`` is the same for all numbers."""
+        frame = encode_frame(encode_call(numbered_call(arm, _MARK, key)))
         self._pieces = frame.split(b"%d" % _MARK)
         self.frame_bytes = len(frame)
 

@@ -37,11 +37,15 @@ class Child:
         Raises:
             ChildFailed: it ended, or did not answer within ``seconds``.
         """
+        self.tell(line)
+        return self.line(seconds)
+
+    def tell(self, line: bytes) -> None:
+        """Send a line, whose answer ``line`` returns later; raises as ``ask``."""
         try:
             _pipe(self._process.stdin).write(line + b"\n")
         except BrokenPipeError as error:
             raise self._failed("closed its standard input") from error
-        return self.line(seconds)
 
     def line(self, seconds: float) -> bytes:
         """The next line that it writes; raises as ``ask``."""

@@ -3,14 +3,13 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 import msgspec
 
 from bench.support.cells import Sample
 
-_REFERENCES: Final = ("echo", "grpc")
+_REFERENCES: Final = ("echo", "grpc", "connect", "connect_h11")
 PLACES: Final[Mapping[str, int]] = {"p50_us": 1, "p99_us": 1, "calls_per_second": 0, "server_us": 1, "client_us": 1}
 WORDS: Final[Mapping[str, str]] = {
     "p50_us": "p50 µs",
@@ -63,7 +62,7 @@ class Result(msgspec.Struct, frozen=True):
 def result_of(row: Row) -> Result:
     """The metrics of a row by contender, and its ratios by reference."""
     metrics = {
-        contender: {name: _spread([values[name] for values in per_sample]) for name in per_sample[0]}
+        contender: {name: spread([values[name] for values in per_sample]) for name in per_sample[0]}
         for contender, per_sample in (
             (key, [_metrics(sample) for sample in got]) for key, got in row.contenders.items()
         )
@@ -87,42 +86,45 @@ def _metrics(sample: Sample) -> dict[str, float]:
 def _ratios(ours: Mapping[str, Spread], other: Mapping[str, Spread]) -> dict[str, Spread]:
     """Repetition by repetition, so that what slows the machine for a while slows both sides of a ratio."""
     return {
-        name: _spread([a / b for a, b in zip(mine.repetitions, other[name].repetitions, strict=True) if b])
+        name: spread([a / b for a, b in zip(mine.repetitions, other[name].repetitions, strict=True) if b])
         for name, mine in ours.items()
     }
 
 
-def _spread(values: list[float]) -> Spread:
+def spread(values: list[float]) -> Spread:
     rounded = [round(value, 4) for value in values]
     return Spread(round(statistics.median(values), 4), min(rounded), max(rounded), rounded)
 
 
 def table(results: Sequence[Result]) -> str:
     """The results for people: a block for each shape, medians with their spread, and a column for each ratio."""
-    head = ["client", "metric", "ours", *_REFERENCES, *(f"ours/{key}" for key in _REFERENCES)]
-    blocks = {
-        result.title: [_line(one, name) for one in results if one.title == result.title for name in _seen(one)]
-        for result in results
-    }
-    widths = [max(map(len, column)) for column in zip(head, *chain.from_iterable(blocks.values()), strict=True)]
-    out = [_aligned(head, widths)]
-    for title, lines in blocks.items():
-        out += ["", title, *(_aligned(line, widths) for line in lines)]
-    return "\n".join(out)
+    blocks: dict[str, list[Result]] = {}
+    for result in results:
+        blocks.setdefault(result.title, []).append(result)
+    return "\n\n".join(_block(title, of_it) for title, of_it in blocks.items())
+
+
+def _block(title: str, results: Sequence[Result]) -> str:
+    """A shape's rows, with a column for each contender that it has."""
+    references = [key for key in _REFERENCES if any(key in result.metrics for result in results)]
+    head = ["client", "metric", "ours", *references, *(f"ours/{key}" for key in references)]
+    rows = [head, *(_line(result, name, references) for result in results for name in _seen(result))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join([title, *(aligned(row, widths) for row in rows)])
 
 
 def _seen(result: Result) -> list[str]:
     return [name for name in result.metrics["ours"] if name not in _HIDDEN]
 
 
-def _line(result: Result, metric: str) -> list[str]:
+def _line(result: Result, metric: str, references: Sequence[str]) -> list[str]:
     places = PLACES[metric]
-    values = [_shown(result.metrics.get(key, {}).get(metric), places) for key in ("ours", *_REFERENCES)]
-    ratios = [_shown(result.ratios.get(f"ours/{key}", {}).get(metric), 2) for key in _REFERENCES]
+    values = [_shown(result.metrics.get(key, {}).get(metric), places) for key in ("ours", *references)]
+    ratios = [_shown(result.ratios.get(f"ours/{key}", {}).get(metric), 2) for key in references]
     return [result.client, WORDS[metric], *values, *ratios]
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+def aligned(line: Sequence[str], widths: Sequence[int]) -> str:
     """Words to the left, numbers to the right."""
     words = [text.ljust(width) for text, width in zip(line[:2], widths[:2], strict=True)]
     numbers = [text.rjust(width) for text, width in zip(line[2:], widths[2:], strict=True)]

@@ -1,17 +1,22 @@
 """The daemon of the round-trip benchmark: all of it, over the memory store and a provider that only waits once.
 
-Argument: the run directory. It logs as in production, JSON lines at info, to the null device.
+Arguments: the run directory, and optionally as JSON what ``Options`` has. It logs as in production, JSON lines at
+info, to the null device.
 """
 
 import gc
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
+import msgspec
 import trio
 
+from bench.support.messages import SLOW_ISSUE
 from bench.support.processes import raise_descriptor_limit, stdin_closed
-from compass_forged.config import Config
+from bench.support.sampling import sampled
+from compass_forged.config import Config, Limits
 from compass_forged.daemon import serve_with
 from compass_forged.listener import RunDir
 from compass_forged.observability import Counters, configure_logging
@@ -26,12 +31,30 @@ _FIRST_NUMBER = 1_000_000_000
 _NOW = "2026-01-01T00:00:00Z"
 
 
-class NullProvider(FakeProvider):
-    """A forge that takes no time: it tells the guard, waits once as any real call does, and keeps nothing."""
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How this daemon differs from the default.
 
-    def __init__(self) -> None:
+    Attributes:
+        per_container: connections, and calls in flight, that a container may have; None for the daemon's defaults.
+        slow_seconds: how long a comment on the slow issue takes.
+        profile: where to write, at the end, where the CPU time went; empty for no profile.
+    """
+
+    per_container: int | None = None
+    slow_seconds: float = 0.1
+    profile: str = ""
+
+
+class NullProvider(FakeProvider):
+    """A forge that takes no time: it tells the guard, waits once as any real call does, and keeps nothing.
+
+    On one issue it is slow.
+    """
+
+    def __init__(self, slow_seconds: float) -> None:
         super().__init__()
         self._next = _FIRST_NUMBER
+        self._slow_seconds = slow_seconds
 
     async def create_issue(self, arm: CreateIssue, context: CallContext) -> Issue:
         """Answer with the next number."""
@@ -50,8 +73,10 @@ class NullProvider(FakeProvider):
         )
 
     async def comment_on_issue(self, arm: CommentOnIssue, context: CallContext) -> CommentRef:
-        """Answer with the next number."""
+        """Answer with the next number, on the slow issue later."""
         number = await self._answered(context)
+        if arm.issue_number == SLOW_ISSUE:
+            await trio.sleep(self._slow_seconds)
         url = f"https://{self.host}/{arm.repo}/issues/{arm.issue_number}#issuecomment-{number}"
         return CommentRef(url=url, comment_id=str(number))
 
@@ -63,24 +88,29 @@ class NullProvider(FakeProvider):
         return self._next
 
 
-async def _serve(run_dir: RunDir) -> None:
-    config = Config(run_dir=str(run_dir.path), host_id="bench", store="memory")
-    provider = NullProvider()
+async def _serve(run_dir: RunDir, options: Options) -> None:
+    limits = Limits()
+    if options.per_container is not None:
+        limits = Limits(connections_per_container=options.per_container, calls_per_container=options.per_container)
+    config = Config(run_dir=str(run_dir.path), host_id="bench", store="memory", limits=limits)
+    provider = NullProvider(options.slow_seconds)
     registry = Registry([Entry(provider.name, provider.host, provider)])
     async with trio.open_nursery() as nursery:
         daemon = await nursery.start(serve_with, config, run_dir, MemoryStore(), registry, Counters())
         gc.freeze()
         print("ready", flush=True)
-        await stdin_closed()
+        with sampled(Path(options.profile)) if options.profile else nullcontext():
+            await stdin_closed()
         daemon.drain()
 
 
 def main() -> None:
     """Serve until standard input closes."""
     raise_descriptor_limit()
+    options = msgspec.json.decode(sys.argv[2], type=Options) if len(sys.argv) > 2 else Options()
     with Path(os.devnull).open("w", encoding="utf-8") as log, RunDir.locked(Path(sys.argv[1])) as run_dir:
         configure_logging("json", "info", log)
-        trio.run(_serve, run_dir, restrict_keyboard_interrupt_to_checkpoints=True)
+        trio.run(_serve, run_dir, options, restrict_keyboard_interrupt_to_checkpoints=True)
 
 
 if __name__ == "__main__":

@@ -4,16 +4,18 @@ import secrets
 import sys
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from compass_forged.agent import AgentError, ForgeCall, ForgeSelector, SyncForgeClient
 from compass_forged.cli import common
 from compass_forged.terminal import one_line, printable
 from compass_forged.wire import schema
-from compass_forged.wire.schema import ARM_NAMES, ARMS, Arm, Issue
+from compass_forged.wire.schema import ARM_NAMES, ARMS, Arm, ForgeCall, ForgeSelector, Issue
+
+if TYPE_CHECKING:
+    from compass_forged.agent import AgentError
 
 _LISTS = frozenset({"labels"})
 _JSON = frozenset({"comments"})
@@ -46,6 +48,8 @@ def call(
     \b
     compass-forged call create_issue repo=acme/site title='Login fails' body=@report.md --key run-7-1 --socket S
     """  # noqa: D301 -- \b is click's mark for a paragraph that keeps its lines
+    from compass_forged.agent import AgentError, SyncForgeClient  # noqa: PLC0415 -- `serve` does without the agent's side
+
     provider, _, host = forge.partition(":")
     request = ForgeCall(
         call_id=f"cli-{secrets.token_hex(6)}",
@@ -113,18 +117,18 @@ def _value(key: str, text: str) -> Any:  # a JSON value for ``comments``, else a
 # --- what comes back ------------------------------------------------------------------------------------------------
 
 
-def _error_code(error: AgentError) -> int:
+def _error_code(error: "AgentError") -> int:
     return common.EXIT_UNREACHABLE if type(error).__name__ == "DaemonUnreachable" else common.EXIT_FAILED
 
 
-def _error_line(error: AgentError) -> str:
+def _error_line(error: "AgentError") -> str:
     notes = [f"outcome {error.outcome}"] if error.outcome else []
     if error.retry_after_ms:
         notes.append(f"retry after {error.retry_after_ms} ms")
     return one_line(f"{error}" + (f" ({', '.join(notes)})" if notes else ""), 700)
 
 
-def _show_error(error: AgentError, *, as_json: bool) -> None:
+def _show_error(error: "AgentError", *, as_json: bool) -> None:
     if as_json:
         shown = {
             "arm": "error",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bench.support.goals import Direction, measured, ratios
 from bench.support.processes import ChildFailed, child
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +31,22 @@ def test_roundtrip_prints_one_json_object_with_every_shape_and_its_ratios() -> N
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     assert report["benchmark"] == "roundtrip"
-    assert {"python", "trio", "msgspec", "grpcio", "cores"} <= report["machine"].keys()
+    assert {"python", "trio", "msgspec", "grpcio", "uvicorn", "cores"} <= report["machine"].keys()
+    goals = {goal["key"]: goal for goal in report["goals"]}
+    assert goals.keys() == {
+        "one_echo",
+        "one_grpc",
+        "one_library",
+        "pipelined_grpc",
+        "pipelined_grpc_light",
+        "pipelined_connect",
+        "pipelined_connect_h11",
+        "fleet_grpc",
+        "fleet_grpc_light",
+        "large_grpc",
+    }
+    for goal in goals.values():
+        check_verdict(goal)
     results = {(result["shape"], result["client"]): result for result in report["results"]}
     assert results.keys() == {
         ("one", "light"),
@@ -45,6 +61,8 @@ def test_roundtrip_prints_one_json_object_with_every_shape_and_its_ratios() -> N
     }
     for (shape, client), result in results.items():
         references = {"echo", "grpc"} if client == "library" else {"echo"}
+        if (shape, client) == ("pipelined", "light"):
+            references |= {"connect", "connect_h11"}
         assert result["metrics"].keys() == {"ours"} | references
         assert result["ratios"].keys() == {f"ours/{name}" for name in references}
         speed = {"p50_us", "p99_us"} if shape in {"one", "large"} else {"calls_per_second"}
@@ -54,6 +72,109 @@ def test_roundtrip_prints_one_json_object_with_every_shape_and_its_ratios() -> N
                 assert spread["min"] <= spread["median"] <= spread["max"]
                 assert len(spread["repetitions"]) == 1
             assert all(contender[name]["median"] > 0 for name in speed)
+
+
+GOALS_OF: dict[str, set[str]] = {
+    "unwaited": {"replay_echo", "replay_waiting", "refused_echo", "refused_waiting"},
+    "isolation": {
+        "slow",
+        "fairness",
+        "first_apart",
+        "first_median",
+        "first_last",
+        "first_median_ms",
+        "first_last_ms",
+    },
+    "footprint": {
+        "ready_cpu",
+        "ready_cpu_trio",
+        "resident_memory",
+        "resident_all",
+        "resident_trio",
+        "container",
+        "idle_serial_10",
+        "idle_serial_100",
+        "idle_pipelined_10",
+        "idle_pipelined_100",
+    },
+}
+WITHOUT_GOAL = {
+    "first_median",
+    "first_last",
+    "first_median_ms",
+    "first_last_ms",
+    "ready_cpu_trio",
+    "resident_memory",
+    "resident_trio",
+}
+
+
+def check_verdict(goal: dict[str, Any]) -> None:
+    """What is said of a goal is what its figures say; whether it is met depends on the machine."""
+    value = goal["value"]
+    assert 0 < value["min"] <= value["median"] <= value["max"]
+    if goal["key"] in WITHOUT_GOAL:
+        assert (goal["direction"], goal["goal"], goal["met"]) == (None, None, None)
+        return
+    within = value["median"] <= goal["goal"] if goal["direction"] == "at most" else value["median"] >= goal["goal"]
+    assert goal["met"] is within
+    assert goal["title"]
+
+
+@pytest.mark.parametrize("name", ["unwaited", "isolation", pytest.param("footprint", marks=pytest.mark.postgres)])
+def test_a_benchmark_prints_one_json_object_with_a_verdict_on_each_goal(name: str) -> None:
+    done = run_quickly(f"bench_{name}.py", "--quick", "--json", "--repetitions", "1")
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (report["benchmark"], report["repetitions"]) == (name, 1)
+    assert {goal["key"] for goal in report["goals"]} == GOALS_OF[name]
+    for goal in report["goals"]:
+        check_verdict(goal)
+
+
+def test_a_benchmark_prints_a_table_with_goals_for_people() -> None:
+    done = run_quickly("bench_unwaited.py", "--quick", "--repetitions", "1")
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("replayed create", "refusal"))]
+    assert len(lines) == 4
+    assert all(line.endswith(("met", "missed")) for line in lines)
+
+
+def test_the_profile_accounts_for_all_samples() -> None:
+    done = run_quickly("profile_calls.py", "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    profile: dict[str, Any] = json.loads(done.stdout)
+    assert profile["calls"] > 0
+    assert profile["samples"] > 0
+    assert sum(part["percent"] for part in profile["parts"]) == pytest.approx(100, abs=5)  # each is rounded
+    assert {"trio", "compass_forged.hub"} <= {part["name"] for part in profile["parts"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "goal", "met"),
+    [
+        ([1.0, 2.0, 9.0], ("at most", 2.0), True),
+        ([1.0, 2.1, 2.2], ("at most", 2.0), False),
+        ([1.0, 2.0, 9.0], ("at least", 2.0), True),
+        ([1.0, 1.9, 9.0], ("at least", 2.0), False),
+        ([1.0], None, None),
+    ],
+)
+def test_a_goal_is_held_against_the_median(
+    values: list[float], goal: tuple[Direction, float] | None, met: bool | None
+) -> None:
+    assert measured("key", "title", "x", values, goal).met is met
+
+
+def test_a_ratio_is_taken_within_a_repetition() -> None:
+    assert ratios([2.0, 30.0], [1.0, 10.0]) == [2.0, 3.0]
+
+
+@pytest.mark.parametrize("option", [["--repetitions", "0"], ["--repetitions", "many"], ["--slow"]])
+def test_a_benchmark_refuses_options_it_cannot_use(option: list[str]) -> None:
+    done = run_quickly("bench_unwaited.py", *option)
+    assert done.returncode == 2
+    assert option[0] in done.stderr
 
 
 def test_roundtrip_refuses_options_it_does_not_know() -> None:
