@@ -1,8 +1,11 @@
 """A whole daemon that runs out of descriptors: it pauses, serves whom it has, and goes on."""
 
+import re
 import resource
 import select
 import socket
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -13,7 +16,7 @@ from compass_forged.wire.codec import decode_reply
 from compass_forged.wire.frames import FrameBuffer
 from compass_forged.wire.schema import FaultFrame
 from tests.support.core import call_of, frame_of
-from tests.support.world import Place, daemon, place
+from tests.support.world import ROOT, Place, daemon, place
 
 pytestmark = pytest.mark.process
 
@@ -94,3 +97,17 @@ def test_without_descriptors_the_daemon_pauses_serves_whom_it_has_and_recovers(w
     assert lines
     assert len(lines) <= 2  # once a minute for each listener
     assert not [line for line in where.logged() if "exception" in line or "traceback" in line]
+
+
+def test_a_limit_that_serves_no_container_is_refused_at_the_start(where: Place) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -n 100 && exec "$@"', "sh", sys.executable, "-m", "compass_forged", "serve",
+         "--config", str(where.config)],
+        cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"compass-forged: RLIMIT_NOFILE is 100; raise it to [0-9]+ at least \(ulimit -n, or LimitNOFILE=\)\n",
+        done.stderr,
+    )
+    assert not where.run_dir.exists()
