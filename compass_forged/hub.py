@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 import trio
-from trio.lowlevel import checkpoint_if_cancelled
+from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from compass_forged.errors import CallError, Fault
 from compass_forged.observability import Counters, get_logger
@@ -102,11 +102,17 @@ class Life:
 
         A read stays as it is, whatever its provider says: it must end with its caller.
         """
+        scope = self.scope
+        # trio sees that a deadline has passed where the loop turns, and where it is asked. Asked here, a deadline that
+        # passed since the task's last wait counts as one that passed before the send.
+        if scope is not None and scope.cancel_called:
+            await checkpoint()
         await checkpoint_if_cancelled()
-        if self.is_write and not self.sent and self.scope is not None:
+        if self.is_write and not self.sent and scope is not None:
             self.sent = True
-            self.scope.shield = True
-            self.scope.deadline = self.deadline + self._hub.grace_seconds
+            # In this order: setting the shield asks as well, and would cancel what has gone out by the old deadline.
+            scope.deadline = self.deadline + self._hub.grace_seconds
+            scope.shield = True
             self._hub.watch(self)
 
     # --- as the worker sees it ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from compass_forged.policy import error_result
 from compass_forged.ports import CallContext, Caller
 from compass_forged.sessions import SessionTable
 from compass_forged.supervise import RestartPolicy, supervise
-from compass_forged.wire.schema import Arm, FaultFrame, ForgeCall, ReplyFrame, ResultArm, ResultFrame
+from compass_forged.wire.schema import Arm, ErrorResult, FaultFrame, ForgeCall, ReplyFrame, ResultArm, ResultFrame
 from tests.support.core import (
     ONE_OF_EACH,
     PILOT,
@@ -204,6 +204,62 @@ async def test_an_unsent_write_past_its_deadline_is_cancelled_and_says_not_sent(
         assert asked.ended_at == pytest.approx(30)
         await wait_all_tasks_blocked()
         assert made.caller.ended == ["cancelled"]
+
+
+async def test_a_deadline_that_passes_while_the_task_runs_comes_before_the_send(autojump_clock: MockClock) -> None:
+    async def busy_until_late(_caller: Caller, _call: ForgeCall, context: CallContext) -> ResultArm:
+        await trio.sleep(1)
+        autojump_clock.jump(29.5)  # without a wait, in which trio would notice
+        await context.guard.sending()
+        raise AssertionError("it must not have been sent")
+
+    async with rig(busy_until_late) as made:
+        asked = made.ask(WRITE)
+        await asked.ended.wait()
+        assert error_of(asked.reply) == ("deadline_exceeded", "not_sent")
+        assert made.caller.ended == ["cancelled"]
+
+
+class _Ticking(trio.abc.Clock):
+    """A clock that goes on by a fixed step whenever it is read, and stands otherwise."""
+
+    def __init__(self, step: float) -> None:
+        self.now = 0.0
+        self.step = step
+
+    def start_clock(self) -> None:
+        pass
+
+    def current_time(self) -> float:
+        self.now += self.step
+        return self.now
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        self.now = max(self.now, min(deadline, self.now + 1000))
+        return 0
+
+
+@pytest.mark.parametrize("timeout_ms", range(2, 12))
+def test_a_write_is_cancelled_before_its_send_or_not_at_all(timeout_ms: int) -> None:
+    """Its deadline passes between any two looks at the clock."""
+
+    async def send(_caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm:
+        await context.guard.sending()
+        await trio.lowlevel.checkpoint()
+        return a_result(call.call_id)
+
+    async def scenario() -> None:
+        async with rig(send) as made:
+            reply = await made.hub.relay("s-1", call_of(WRITE, timeout_ms=timeout_ms))
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+            assert made.hub.in_flight == 0
+            sent = made.hub._sent_count
+            assert made.caller.ended == (["ok"] if sent else ["cancelled"] if made.caller.calls else [])
+            if isinstance(reply, ResultFrame) and isinstance(reply.result, ErrorResult):
+                assert reply.result.outcome == ("unknown" if sent else "not_sent")
+
+    trio.run(scenario, clock=_Ticking(0.001))
 
 
 async def test_a_sent_write_past_its_deadline_is_unknown_and_goes_on(autojump_clock: MockClock) -> None:
