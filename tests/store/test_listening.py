@@ -205,16 +205,19 @@ async def test_a_watch_that_cannot_connect_says_so(store: PostgresStore, dsn: st
         psql(elsewhere, f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
-async def test_the_end_of_the_store_ends_a_watch_that_is_open(dsn: str) -> None:
-    async def watch(store: PostgresStore, task_status: trio.TaskStatus[None]) -> None:
-        async with store.watch_sessions(HOST) as watched:
+async def test_the_end_of_the_store_ends_the_connection_of_an_open_watch(dsn: str) -> None:
+    stores: list[PostgresStore] = []
+
+    async def watch(task_status: trio.TaskStatus[None]) -> None:
+        async with stores[0].watch_sessions(HOST) as watched:
             await news(watched)
             task_status.started()
             await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
         async with open_postgres_store(dsn, connections=1, apply_migrations=False) as store:
-            await nursery.start(watch, store)
+            stores.append(store)
+            await nursery.start(watch)
         await none_listens(dsn)
         nursery.cancel_scope.cancel()
 
