@@ -133,6 +133,22 @@ async def test_a_killed_listener_is_replaced_and_all_may_have_changed(store: Pos
         assert await news(watch) == SessionNews(frozenset({"s-1"}))
 
 
+async def test_an_idle_watch_keeps_its_connection(
+    store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge_module, "_HEARTBEAT_SECONDS", 0.02)
+    await bind(store)
+    async with store.watch_sessions(HOST) as watch:
+        await news(watch)
+        before = listeners(dsn)
+        await trio.sleep(0.3)
+        assert listeners(dsn) == before
+        listeners(dsn, "pg_terminate_backend(pid)")
+        assert await news(watch) == SessionNews(None)
+        await store.end_session(HOST, "c1")
+        assert await news(watch) == SessionNews(frozenset({"s-1"}))
+
+
 async def test_a_server_that_hangs_is_noticed_by_asking(
     store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
