@@ -4,7 +4,7 @@ Every change goes to the store first, then into memory, one at a time. Each list
 a crash costs that container a moment and the others nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import trio
@@ -172,6 +172,28 @@ class Containers:
             await self._store.end_session(self._host_id, container)
             if session := self._sessions.unbind(container):
                 self._hub.unbound(session.session_id)
+
+    async def recheck(self, sessions: Collection[str] | None) -> list[Session]:
+        """End here what the store no longer holds as it is here. Binds nothing and writes nothing.
+
+        Args:
+            sessions: which sessions may have changed, by id; None for all. Ids that are not live here cost nothing.
+
+        Returns:
+            The sessions that were ended.
+
+        Raises:
+            StoreUnavailable: the store could not be asked; nothing has changed.
+        """
+        async with self._changing:  # an operation of our own that is half done would look like another's
+            if sessions is not None and not any(self._sessions.resolve(name) for name in sessions):
+                return []
+            _, held = await self._store.load_host(self._host_id)
+            stale = [session for session in self._sessions if session not in held]
+            for session in stale:
+                self._sessions.unbind(session.container)
+                self._hub.unbound(session.session_id)
+            return stale
 
     def items(self) -> list[OpenContainer]:
         """The open containers, by name."""

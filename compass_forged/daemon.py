@@ -28,10 +28,11 @@ from compass_forged.gateway import Gateway, GatewayLimits
 from compass_forged.hub import CallDeadlines, Hub
 from compass_forged.listener import RunDir
 from compass_forged.observability import Counters, get_logger
-from compass_forged.ports import Store
+from compass_forged.ports import SessionWatch, Store
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.registry import Registry
 from compass_forged.service import ForgeService, ServiceLimits
+from compass_forged.session_watch import follow_sessions
 from compass_forged.sessions import SessionTable
 from compass_forged.supervise import supervise
 
@@ -98,6 +99,37 @@ async def serve_with(
     task_status: trio.TaskStatus[Daemon] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a daemon over a store and a registry that are open already; see ``serve``."""
+    async with AsyncExitStack() as stack:
+        try:
+            # Before anything is loaded: what changes from here on is told.
+            watch = await stack.enter_async_context(store.watch_sessions(config.host))
+        except StoreError as error:
+            raise StartError(f"store: {error}") from error
+        await _serve_watching(
+            config,
+            run_dir,
+            store,
+            registry,
+            counters,
+            watch=watch,
+            containers_max=containers_max,
+            signals=signals,
+            task_status=task_status,
+        )
+
+
+async def _serve_watching(
+    config: Config,
+    run_dir: RunDir,
+    store: Store,
+    registry: Registry,
+    counters: Counters,
+    *,
+    watch: SessionWatch,
+    containers_max: int,
+    signals: bool,
+    task_status: trio.TaskStatus[Daemon],
+) -> None:
     limits = config.limits
     specs, restored = await store.load_host(config.host)
     if len(specs) > containers_max:
@@ -148,6 +180,8 @@ async def serve_with(
             await nursery.start(_signals_to, stop, end_now)
         await _start_supervised(nursery, "hub", hub.run, counters)
         await nursery.start(containers.run, specs)
+        follow = partial(follow_sessions, watch, containers, counters=counters)
+        await _start_supervised(nursery, "sessions", follow, counters)
         await _start_supervised(nursery, "control", control.run, counters)
         _log.info("ready", run_dir=str(run_dir.path), containers=len(specs), sessions=len(restored))
         task_status.started(Daemon(run_dir.path, store, counters, stop.set))

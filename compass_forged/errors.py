@@ -209,6 +209,10 @@ class ContainerUnknown(StoreConflict):
     """No container of that name is open on this host."""
 
 
+class HostTaken(StoreConflict):
+    """Another daemon runs under the same ``host_id``: the operator's; each daemon of a store needs its own."""
+
+
 class ValueRefused(StoreError):
     """A value that the store's schema does not admit: this program's own fault, since values are judged long before.
 

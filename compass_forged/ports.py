@@ -4,6 +4,7 @@ Adapters implement these protocols; the domain knows nothing else of them.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -116,6 +117,28 @@ class IndexedAuthor:
     session_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class SessionNews:
+    """A hint that sessions of a host have changed in the store; what is true now, ``load_host`` says.
+
+    Attributes:
+        sessions: the ids of sessions that have ended, or are no longer what they were; None: any may have.
+    """
+
+    sessions: frozenset[str] | None
+
+
+class SessionWatch(Protocol):
+    """What a store tells of one host's sessions."""
+
+    async def news(self) -> SessionNews:
+        """Wait, without limit, for what has changed since the last news; what comes meanwhile is put together.
+
+        The first news is that any session may have changed, and so is the first after the store was out of reach.
+        """
+        ...
+
+
 class Store(Protocol):
     """What the daemon keeps. Both adapters (Postgres, memory) pass one contract suite.
 
@@ -155,6 +178,18 @@ class Store(Protocol):
 
     async def load_host(self, host: str) -> tuple[list[ContainerSpec], list[Session]]:
         """What is open and bound on this host, for a restart."""
+        ...
+
+    def watch_sessions(self, host: str) -> AbstractAsyncContextManager[SessionWatch]:
+        """Hold the host for this daemon, and be told of its sessions' ends whoever ends them, this daemon included.
+
+        A session that a transaction ends is told once that has committed, not before. Within the block the store may
+        go out of reach: the watch rides that out.
+
+        Raises:
+            HostTaken: another daemon watches this host.
+            StoreUnavailable: the store cannot be reached, on entering.
+        """
         ...
 
     async def record_authored_artifact(self, artifact: AuthoredArtifact) -> None:

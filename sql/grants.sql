@@ -8,6 +8,7 @@
 -- The role can neither rewrite who wrote an artifact nor delete a row of the index, an account or a session: UPDATE is
 -- granted by column, and DELETE on open containers alone, which are forgotten when they close. Identity columns need no
 -- grant on their sequences. The tables of the poller are granted to nobody until something reads them.
+-- LISTEN, and the triggers that tell of ended sessions, need no grant.
 
 GRANT SELECT ON forged_migrations, store_secrets TO compass_forged_daemon;
 GRANT SELECT, INSERT ON user_accounts, agent_accounts TO compass_forged_daemon;

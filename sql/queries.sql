@@ -170,3 +170,11 @@ JOIN user_accounts AS owner ON owner.id = artifact.owner_user_id;
 -- name: store_secret
 -- A key that all daemons of this store share.
 SELECT value FROM store_secrets WHERE name = $1;
+
+-- name: claim_host
+-- Takes this connection's hold on a host id, which one daemon at a time may have. The hash is for this project alone.
+SELECT pg_try_advisory_lock(hashtextextended($1, 7163404522148916)) AS held;
+
+-- name: still_listening
+-- Whether this connection still listens on a channel; that it answers at all is the other half.
+SELECT EXISTS (SELECT FROM pg_listening_channels() AS channel WHERE channel = $1) AS listening;

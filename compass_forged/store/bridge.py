@@ -9,10 +9,13 @@ costs half of a bridge per call and a third of a pool's acquire. The rules:
 * A connection that has shown any error is reset before its next job, and replaced if it cannot be.
 * A connection that is lost is opened again with a growing, jittered delay. While there is none at all, calls fail at
   once instead of waiting, and so do those in the queue.
+* What others notify is heard on a connection of its own, which is opened again when it is lost. It is asked every few
+  seconds: a peer that went away without a word is not noticed by listening alone.
 * Nothing of asyncpg leaves: callers see rows, and the kinds of ``StoreError``.
 """
 
 import asyncio
+import contextvars
 import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -44,6 +47,9 @@ _BACKOFF_FIRST_SECONDS: Final = 0.05
 _BACKOFF_MAX_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 2.0
 _RESET_SECONDS: Final = 1.0
+_HEARTBEAT_SECONDS: Final = 5.0
+_KEEPALIVE: Final = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
+"""A host that is lost without a word lets go of its locks within half a minute; by the system's defaults, two hours."""
 
 
 class Row(Protocol):
@@ -92,6 +98,25 @@ class Executor:
 Work = Callable[[Executor], Awaitable[T]]
 
 
+class Ears(Protocol):
+    """Who listens. What is not awaited must neither raise nor block."""
+
+    def heard(self, payload: str) -> None:
+        """A notification came."""
+        ...
+
+    def listening(self) -> None:
+        """The connection listens, for the first time or again: what was told before is lost."""
+        ...
+
+    async def tend(self, executor: Executor, *, fresh: bool) -> None:
+        """Run on each new connection before it listens (``fresh``), and every few seconds afterwards (asyncio land).
+
+        What it raises costs the connection; on the first connection of all it is raised by ``Bridge.listen``.
+        """
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class _Job(Generic[T]):
     """One call on its way. ``answer`` is set before ``done``."""
@@ -120,6 +145,8 @@ class Bridge:
         self._idle: list[_Worker] = []
         self._workers = [_Worker(self) for _ in range(connections)]
         self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: set[_Listener] = set()
+        self._land: tuple[asyncio.AbstractEventLoop, contextvars.Context] | None = None
         self._connected = 0
         self._closing = False
         self._stop = trio.Event()
@@ -155,6 +182,31 @@ class Bridge:
             StoreError: as in ``fetch``.
         """
         return await self._call(_Job(work, in_transaction=True))
+
+    @asynccontextmanager
+    async def listen(self, channel: str, ears: Ears) -> AsyncGenerator[None, None]:
+        """Listen on a channel, on a connection of its own, for the length of the block.
+
+        Raises:
+            StoreUnavailable: no connection can be had, on entering; within the block one that is lost is replaced.
+            StoreError: what ``ears.tend`` raised on entering.
+        """
+        if self._land is None or self._closing:
+            raise self.unavailable("no connection")
+        loop, context = self._land
+        listener = _Listener(self, channel, ears)
+        self._listeners.add(listener)
+        listener.task = loop.create_task(listener.run(), context=context.copy())
+        try:
+            await listener.begun.wait()  # bounded: connecting and tending have their times
+            if listener.failure is not None:
+                raise listener.failure
+            yield
+        finally:
+            listener.stop()
+            with trio.move_on_after(_CLOSE_SECONDS, shield=True):
+                await listener.ended.wait()
+            self._listeners.discard(listener)
 
     async def _call(self, job: _Job[T]) -> T:
         if not self.available:
@@ -225,8 +277,10 @@ class Bridge:
         """After how long a worker gives up a connection whose server hangs."""
         return self._timeouts.answer
 
-    async def connect(self) -> "asyncpg.Connection[Any]":
-        """A new connection (asyncio land).
+    async def connect(
+        self, name: str = "compass-forged", more: Mapping[str, str] | None = None
+    ) -> "asyncpg.Connection[Any]":
+        """A new connection (asyncio land). ``name`` is how the server lists it, ``more`` are settings beside ours.
 
         Raises:
             StoreUnavailable: it cannot be had now.
@@ -236,8 +290,9 @@ class Bridge:
         settings = {name: str(round(seconds * 1000)) for name, seconds in milliseconds.items()}
         # A transaction is open only between two awaits of a job; one that idles has lost its daemon.
         settings["idle_in_transaction_session_timeout"] = str(round(self._timeouts.answer * 2000))
-        settings["application_name"] = "compass-forged"
+        settings["application_name"] = name
         settings["TimeZone"] = "UTC"
+        settings |= more or {}
         try:
             return await asyncpg.connect(
                 self._params.uri,
@@ -287,6 +342,7 @@ class Bridge:
         self._stop.set()
 
     async def _start_workers(self) -> None:
+        self._land = (asyncio.get_running_loop(), contextvars.copy_context())
         for worker in self._workers:
             await worker.connect()
             self._tasks.append(asyncio.get_running_loop().create_task(worker.run()))
@@ -295,8 +351,11 @@ class Bridge:
         for task, worker in zip(self._tasks, self._workers, strict=False):
             if not worker.busy:
                 task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
+        for listener in self._listeners:
+            listener.stop()
+        ending = [*self._tasks, *(listener.task for listener in self._listeners if listener.task is not None)]
+        if ending:
+            await asyncio.wait(ending, timeout=_CLOSE_SECONDS)
         await asyncio.gather(*(worker.close() for worker in self._workers))
         for task in self._tasks:
             task.cancel()
@@ -428,6 +487,96 @@ class _Worker:
         except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             return False
         return not connection.is_closed()
+
+
+class _Listener:
+    """The connection that listens, and the coroutine that owns it: asyncio land, but for ``stop`` and the events."""
+
+    def __init__(self, bridge: Bridge, channel: str, ears: Ears) -> None:
+        self._bridge = bridge
+        self._channel = channel
+        self._ears = ears
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._lost: asyncio.Future[None] | None = None
+        self._proven = False
+        self.task: asyncio.Task[None] | None = None
+        self.failure: Exception | None = None
+        self.begun = trio.Event()
+        self.ended = trio.Event()
+
+    def stop(self) -> None:
+        """Have the coroutine hang up and end."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def run(self) -> None:
+        """Listen on the connection, and on its successors, until stopped; only the first one's failure ends it."""
+        delay = _BACKOFF_FIRST_SECONDS
+        try:
+            while True:
+                try:
+                    await self._connect()
+                    await self._stay()
+                except Exception as error:  # noqa: BLE001 -- whatever it was, the next connection mends it or fails too
+                    if not self.begun.is_set():
+                        self.failure = self._bridge.translate(error).with_traceback(None)
+                        return
+                if self._hang_up():
+                    delay = _BACKOFF_FIRST_SECONDS
+                await asyncio.sleep(delay * random.uniform(0.5, 1.5))  # noqa: S311 -- jitter is no secret
+                delay = min(delay * 2, _BACKOFF_MAX_SECONDS)
+        finally:
+            self._hang_up()
+            self.begun.set()
+            self.ended.set()
+
+    async def _connect(self) -> None:
+        connection = self._connection = await self._bridge.connect("compass-forged-listener", _KEEPALIVE)
+        await self._tend(connection, fresh=True)
+        await self._bounded(connection, connection.add_listener(self._channel, self._on_notification))
+        _log.info("store_listening", channel=self._channel)
+        self._ears.listening()
+        self.begun.set()
+
+    async def _stay(self) -> None:
+        """Tend the connection until it is lost."""
+        connection = self._connection
+        assert connection is not None  # noqa: S101 -- it was opened right before
+        self._lost = asyncio.get_running_loop().create_future()
+        connection.add_termination_listener(self._on_lost)
+        while not connection.is_closed():
+            await asyncio.wait([self._lost], timeout=_HEARTBEAT_SECONDS)
+            if not connection.is_closed():
+                await self._tend(connection, fresh=False)
+                self._proven = True
+
+    def _on_lost(self, _connection: object) -> None:
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+
+    async def _tend(self, connection: "asyncpg.Connection[Any]", *, fresh: bool) -> None:
+        await self._bounded(connection, self._ears.tend(Executor(connection), fresh=fresh))
+
+    async def _bounded(self, connection: "asyncpg.Connection[Any]", work: Awaitable[object]) -> None:
+        """Await ``work``, and give the connection up where its server hangs: that ends a pending statement at once."""
+        hang = asyncio.get_running_loop().call_later(self._bridge.answer_seconds, connection.terminate)
+        try:
+            await work
+        finally:
+            hang.cancel()
+
+    def _on_notification(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        self._ears.heard(str(payload))
+
+    def _hang_up(self) -> bool:
+        """Drop the connection; says whether it had stood for a while, so that the next may be opened soon."""
+        connection, self._connection = self._connection, None
+        proven, self._proven = self._proven, False
+        if connection is not None:
+            connection.terminate()
+            if self.begun.is_set():
+                _log.info("store_not_listening", channel=self._channel)
+        return proven
 
 
 _REASONS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (

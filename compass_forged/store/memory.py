@@ -5,7 +5,8 @@ It is what tests run against, and what a throw-away daemon may use. The contract
 
 import secrets
 import string
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,8 +22,10 @@ from compass_forged.ports import (
     IndexedAuthor,
     Session,
     SessionBinding,
+    SessionWatch,
 )
 from compass_forged.store import rules
+from compass_forged.store.news import SessionMailbox
 
 # Postgres folds ASCII alone under COLLATE "C".
 _ASCII_LOWER: Final = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
@@ -36,14 +39,10 @@ class _SessionRow:
 
 
 class MemoryStore:
-    """The ``Store`` port in memory; see the port for what each method promises.
-
-    Attributes:
-        available: a test sets it to False to have every method raise ``StoreUnavailable``.
-    """
+    """The ``Store`` port in memory; see the port for what each method promises."""
 
     def __init__(self) -> None:
-        self.available = True
+        self._available = True
         self._containers: dict[tuple[str, str], ContainerSpec] = {}
         self._users: dict[str, int] = {}
         self._agents: dict[str, Account] = {}
@@ -51,6 +50,19 @@ class MemoryStore:
         self._artifacts: dict[Coordinate, AuthoredArtifact] = {}
         self._memos: dict[tuple[int, str], Coordinate] = {}
         self._ref_secret = secrets.token_bytes(32)
+        self._watches: dict[str, SessionMailbox] = {}
+
+    @property
+    def available(self) -> bool:
+        """A test sets it to False to have every method raise ``StoreUnavailable``, and no watch hear anything."""
+        return self._available
+
+    @available.setter
+    def available(self, value: bool) -> None:
+        if value and not self._available:
+            for watch in self._watches.values():
+                watch.put_all()
+        self._available = value
 
     async def _enter(self) -> None:
         """What every method begins with: a checkpoint, and nothing after it, so that each is one atomic step."""
@@ -85,6 +97,8 @@ class MemoryStore:
         account = self._account_of(binding)
         if standing is None or not standing.live:
             self._end(host, binding.container)
+        elif standing.session.scope != binding.scope:
+            self._tell(host, binding.session_id)
         session = Session(binding.session_id, binding.container, account, binding.scope)
         self._sessions[binding.session_id] = _SessionRow(host, session, live=True)
         return session
@@ -108,8 +122,25 @@ class MemoryStore:
         for row in self._sessions.values():
             if row.live and (row.host, row.session.container) == (host, container):
                 row.live = False
+                self._tell(host, row.session.session_id)
                 return row.session
         return None
+
+    def _tell(self, host: str, session_id: str) -> None:
+        if self._available and host in self._watches:
+            self._watches[host].put(session_id)
+
+    @asynccontextmanager
+    async def watch_sessions(self, host: str) -> AsyncGenerator[SessionWatch, None]:
+        """Hold the host, and be told of its sessions' ends."""
+        await self._enter()
+        if host in self._watches:
+            raise rules.host_taken(host)
+        watch = self._watches[host] = SessionMailbox()
+        try:
+            yield watch
+        finally:
+            del self._watches[host]
 
     async def load_host(self, host: str) -> tuple[list[ContainerSpec], list[Session]]:
         """What is open and bound on this host, by container."""

@@ -5,10 +5,12 @@ asking again is how to find out what stands.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from compass_forged.errors import SchemaMismatch
+import trio
+
+from compass_forged.errors import HostTaken, SchemaMismatch
 from compass_forged.ports import (
     PROVIDER_NUMBERS,
     Account,
@@ -18,13 +20,19 @@ from compass_forged.ports import (
     IndexedAuthor,
     Session,
     SessionBinding,
+    SessionWatch,
 )
 from compass_forged.store import rules
 from compass_forged.store.bridge import Bridge, ErrorMaker, Executor, Row, Timeouts, open_bridge
 from compass_forged.store.connect import DsnOrParams, as_params
+from compass_forged.store.ears import CHANNEL, HostEars
 from compass_forged.store.migrate import check_schema, migrate
+from compass_forged.store.news import SessionMailbox
 from compass_forged.store.statements import Statement, statements
 
+_TAKEOVER_SECONDS: Final = 3.0
+"""How long a start waits for a host that is held: the server takes a moment to notice that a killed daemon is gone."""
+_TAKEOVER_PAUSE_SECONDS: Final = 0.1
 _PROVIDER_WORDS: Final = {number: word for word, number in PROVIDER_NUMBERS.items()}
 
 CONSTRAINT_ERRORS: Final[Mapping[str, ErrorMaker]] = {
@@ -101,6 +109,23 @@ class PostgresStore:
         rows = await self._bridge.fetch(self._sql["load_host"], rules.as_question(host))
         containers = [ContainerSpec(row["name"], tuple(row["allowed_uids"]), row["socket_group"]) for row in rows]
         return containers, [_session(row) for row in rows if row["session_id"] is not None]
+
+    @asynccontextmanager
+    async def watch_sessions(self, host: str) -> AsyncGenerator[SessionWatch, None]:
+        """Hold the host, and be told of its sessions' ends by whomever."""
+        mailbox = SessionMailbox()
+        give_up = trio.current_time() + _TAKEOVER_SECONDS
+        async with AsyncExitStack() as stack:
+            while True:
+                ears = HostEars(rules.as_question(host), self._sql, mailbox)
+                try:
+                    await stack.enter_async_context(self._bridge.listen(CHANNEL, ears))
+                    break
+                except HostTaken:
+                    if trio.current_time() >= give_up:
+                        raise
+                await trio.sleep(_TAKEOVER_PAUSE_SECONDS)
+            yield mailbox
 
     async def record_authored_artifact(self, artifact: AuthoredArtifact) -> None:
         """Write the ownership row and the memo in one statement."""

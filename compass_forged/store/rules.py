@@ -11,6 +11,7 @@ from compass_forged.errors import (
     AgentOwnedByAnother,
     ArtifactOwnedByAnother,
     ContainerUnknown,
+    HostTaken,
     RequestKeyTaken,
     SessionTaken,
     ValueRefused,
@@ -141,6 +142,11 @@ def agent_owned_by_another() -> AgentOwnedByAnother:
 def session_taken() -> SessionTaken:
     """The session id is not free for this agent and container."""
     return SessionTaken("the session id was another agent's, or is live elsewhere; end it there, or take a new id")
+
+
+def host_taken(host: str) -> HostTaken:
+    """Another daemon watches the host."""
+    return HostTaken(f"host_id {host}: another daemon runs under it on this store; give each daemon its own host_id")
 
 
 def request_key_taken() -> RequestKeyTaken:

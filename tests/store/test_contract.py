@@ -4,17 +4,29 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import pytest
+import trio
 
 from compass_forged.errors import (
     AgentOwnedByAnother,
     ArtifactOwnedByAnother,
     ContainerUnknown,
     ForgedError,
+    HostTaken,
     RequestKeyTaken,
     SessionTaken,
     ValueRefused,
 )
-from compass_forged.ports import Account, ArtifactKind, ContainerSpec, IndexedAuthor, SessionBinding, Store
+from compass_forged.ports import (
+    Account,
+    ArtifactKind,
+    ContainerSpec,
+    IndexedAuthor,
+    SessionBinding,
+    SessionNews,
+    SessionWatch,
+    Store,
+)
+from compass_forged.store import postgres
 from tests.support.stores import FINGERPRINT, HOST, authored, bind, issue, open_store
 
 
@@ -143,6 +155,87 @@ async def test_an_ended_session_of_the_same_agent_may_be_bound_again(store: Stor
     await bind(store, session="s-2")
     assert await bind(store, session="s-1") == first
     assert (await store.load_host(HOST))[1] == [first]
+
+
+# --- being told of sessions ---
+
+
+async def nothing_but(watch: SessionWatch, *sessions: str) -> None:
+    """The next news names these sessions and no other; they may be told one by one."""
+    told: frozenset[str] = frozenset()
+    with trio.fail_after(5):
+        while told < frozenset(sessions):
+            news = await watch.news()
+            assert news.sessions is not None
+            told |= news.sessions
+    assert told == frozenset(sessions)
+
+
+async def test_a_watch_begins_with_the_news_that_all_may_have_changed(store: Store) -> None:
+    async with store.watch_sessions(HOST) as watch:
+        assert await watch.news() == SessionNews(None)
+        await bind(store)
+        await store.end_session(HOST, "c1")
+        await nothing_but(watch, "s-1")
+
+
+async def test_a_watch_is_told_of_every_way_a_session_ends(store: Store) -> None:
+    await bind(store, session="s-1")
+    async with store.watch_sessions(HOST) as watch:
+        await watch.news()
+        await store.end_session(HOST, "c1")
+        await nothing_but(watch, "s-1")
+        await bind(store, session="s-2")
+        await bind(store, session="s-3")
+        await nothing_but(watch, "s-2")
+        await store.close_container(HOST, "c1")
+        await nothing_but(watch, "s-3")
+
+
+async def test_a_watch_is_told_of_a_changed_scope(store: Store) -> None:
+    await bind(store)
+    async with store.watch_sessions(HOST) as watch:
+        await watch.news()
+        await bind(store, scope=("github/acme/*",))
+        await nothing_but(watch, "s-1")
+
+
+async def test_a_watch_hears_nothing_of_what_changes_no_live_session_of_its_host(store: Store) -> None:
+    await bind(store, session="s-1")
+    await bind(store, "scribe", host="host-2", session="s-2")
+    async with store.watch_sessions(HOST) as watch:
+        await watch.news()
+        await bind(store, session="s-1")  # again
+        await bind(store, container="c2", session="s-3")  # begins
+        await store.end_session("host-2", "c1")
+        await store.close_container("host-2", "c1")
+        await store.close_container(HOST, "c9")
+        with pytest.raises(SessionTaken):
+            await bind(store, "scribe", container="c1", session="s-3")
+        await store.end_session(HOST, "c1")
+        await nothing_but(watch, "s-1")
+
+
+async def test_each_host_is_told_of_its_own(store: Store) -> None:
+    await bind(store, session="s-1")
+    await bind(store, "scribe", host="host-2", session="s-2")
+    async with store.watch_sessions(HOST) as here, store.watch_sessions("host-2") as there:
+        await here.news()
+        await there.news()
+        await store.end_session("host-2", "c1")
+        await nothing_but(there, "s-2")
+        await store.end_session(HOST, "c1")
+        await nothing_but(here, "s-1")
+
+
+async def test_a_host_is_one_daemons_alone_until_it_lets_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_TAKEOVER_SECONDS", 0.2)
+    async with store.watch_sessions(HOST):
+        with pytest.raises(HostTaken, match=r"^host_id host-1: another daemon"):
+            async with store.watch_sessions(HOST):
+                pytest.fail("must not be held twice")
+    async with store.watch_sessions(HOST) as watch:
+        assert await watch.news() == SessionNews(None)
 
 
 # --- the ownership index ---

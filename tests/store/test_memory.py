@@ -6,11 +6,17 @@ import pytest
 import trio.testing
 
 from compass_forged.errors import StoreUnavailable
-from compass_forged.ports import Account, ContainerSpec, SessionBinding
+from compass_forged.ports import Account, ContainerSpec, SessionBinding, SessionNews
 from compass_forged.store.memory import MemoryStore
 from tests.support.stores import HOST, authored, bind, issue
 
 ACCOUNT = Account(1, "scout", 1, "ada")
+
+
+async def news(store: MemoryStore) -> SessionNews:
+    async with store.watch_sessions(HOST) as watch:
+        return await watch.news()
+
 
 EVERY_METHOD: dict[str, Callable[[MemoryStore], Awaitable[object]]] = {
     "open_container": lambda store: store.open_container(HOST, ContainerSpec("c1")),
@@ -24,12 +30,13 @@ EVERY_METHOD: dict[str, Callable[[MemoryStore], Awaitable[object]]] = {
     "list_authored_artifacts": lambda store: store.list_authored_artifacts(),
     "attribution_of": lambda store: store.attribution_of([issue(1)]),
     "ref_secret": lambda store: store.ref_secret(),
+    "watch_sessions": news,
 }
 
 
 def test_no_method_is_left_out() -> None:
     public = {name for name in vars(MemoryStore) if not name.startswith("_")}
-    assert public == set(EVERY_METHOD)
+    assert public == {*EVERY_METHOD, "available"}
 
 
 @pytest.mark.parametrize("method", EVERY_METHOD)
@@ -54,3 +61,17 @@ async def test_every_method_is_a_checkpoint(method: str) -> None:
 
 async def test_two_stores_have_two_secrets() -> None:
     assert await MemoryStore().ref_secret() != await MemoryStore().ref_secret()
+
+
+async def test_what_ends_while_the_store_is_away_is_news_once_it_is_back() -> None:
+    store = MemoryStore()
+    await bind(store)
+    async with store.watch_sessions(HOST) as watch:
+        assert await watch.news() == SessionNews(None)
+        store.available = False
+        store._end(HOST, "c1")  # as another daemon would, which still reaches it
+        with trio.move_on_after(0.01) as waited:
+            await watch.news()
+        assert waited.cancelled_caught
+        store.available = True
+        assert await watch.news() == SessionNews(None)

@@ -308,8 +308,11 @@ async def test_a_role_with_the_documented_grants_runs_the_store_and_no_more() ->
             assert await store.authored_artifact_by_request_id(first.account.agent_id, "key-1")
             assert await store.load_host("host-1")
             assert await store.ref_secret()
-            assert await store.end_session("host-1", "c1")
-            await store.close_container("host-1", "c1")
+            async with store.watch_sessions("host-1") as watch:
+                assert (await watch.news()).sessions is None
+                assert await store.end_session("host-1", "c1")
+                assert (await watch.news()).sessions == {"s-1"}
+                await store.close_container("host-1", "c1")
         async with open_bridge(ConnectParams.parse(limited), connections=1) as bridge:
             for forbidden in (
                 "DELETE FROM forge_authored_artifacts",

@@ -51,7 +51,9 @@ class Place:
     def logged(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
-    def configure(self, forge_url: str, *, store: str, extra: str = "", environ: Mapping[str, str] = {}) -> None:
+    def configure(
+        self, forge_url: str, *, store: str, extra: str = "", environ: Mapping[str, str] = {}, host_id: str = "host-1"
+    ) -> None:
         """Write a configuration for one forge. ``store`` is TOML: '"memory"', '{ env = "DSN" }'."""
         for name, token in (("author", AUTHOR_TOKEN), ("reviewer", REVIEWER_TOKEN)):
             (self.root / name).write_text(token + "\n")
@@ -61,7 +63,7 @@ class Place:
             f"""
 run_dir = "{self.run_dir}"
 state_dir = "{self.root / "state"}"
-host_id = "host-1"
+host_id = "{host_id}"
 store = {store}
 
 [[forge]]
