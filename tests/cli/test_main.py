@@ -477,7 +477,7 @@ class Container:
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, container: Container, *words: str) -> int:
-    monkeypatch.setattr(call_module, "SyncForgeClient", container)
+    monkeypatch.setattr("compass_forged.agent.SyncForgeClient", container)
     return run("call", *words, "--socket", "/run/box.sock")
 
 

@@ -311,7 +311,7 @@ async def test_a_role_with_the_documented_grants_runs_the_store_and_no_more() ->
             async with store.watch_sessions("host-1") as watch:
                 assert (await watch.news()).sessions is None
                 assert await store.end_session("host-1", "c1")
-                assert (await watch.news()).sessions == {"s-1"}
+                assert (await watch.news()).sessions == frozenset({"s-1"})
                 await store.close_container("host-1", "c1")
         async with open_bridge(ConnectParams.parse(limited), connections=1) as bridge:
             for forbidden in (
