@@ -441,7 +441,7 @@ def _now() -> str:
 def _author(caller: Caller) -> Author:
     account = caller.account
     if account is None or not caller.session_id:
-        raise Fault("permission_denied", "no account stands behind this session")
+        raise Fault("permission_denied", "no account stands behind the session")
     try:
         return Author(agent=account.agent, owner=account.owner, session=caller.session_id)
     except ValueError as error:
