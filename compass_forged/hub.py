@@ -159,12 +159,12 @@ class Life:
 
     def _given_up_reply(self, *, cut_off: bool) -> ReplyFrame:
         call_id = self.call.call_id
+        joined = self.context.waits_on
+        if (cut_off or self._end != "deadline") and not self.sent and joined is not None and joined.sent:
+            return ResultFrame(call_id=call_id, result=error_result(_JOINED_AND_GIVEN_UP))
         if cut_off and not self.sent:
             restarting = "the daemon's hub restarted under this call; try again"
             return fault_frame(Fault("unavailable", restarting, retry_after_ms=500), call_id)
-        joined = self.context.waits_on
-        if self._end != "deadline" and not self.sent and joined is not None and joined.sent:
-            return ResultFrame(call_id=call_id, result=error_result(_JOINED_AND_GIVEN_UP))
         if self._end == "unbound":
             return fault_frame(Fault("permission_denied", "the session was unbound while the call ran"), call_id)
         if self._end == "stopping" and not self.sent:

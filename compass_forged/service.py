@@ -211,7 +211,7 @@ class ForgeService:
             raise CallError(
                 "permission_denied",
                 "the session's scope does not include this repository",
-                outcome=policy.outcome_if(not isinstance(call.arm, READ_ARMS), "not_sent"),
+                outcome="not_sent",
             )
 
     def _in_scope(self, caller: Caller, provider: str, host: str, repo: str) -> bool:

@@ -8,6 +8,7 @@ import tempfile
 import textwrap
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -682,3 +683,31 @@ async def test_nobody_is_accepted_by_a_closed_listener(run_dir: RunDir) -> None:
             container.close()
         with pytest.raises(trio.ClosedResourceError, match="this listener was closed"):
             await container.accept()
+
+
+async def test_all_who_wait_are_accepted_in_one_pass(run_dir: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted = 0
+    seen: list[int] = []
+    accept = UnixListener.accept
+
+    async def counted(self: UnixListener) -> tuple[UnixStream, Peer]:
+        nonlocal accepted
+        found = await accept(self)
+        accepted += 1
+        return found
+
+    async def handler(stream: UnixStream, peer: Peer) -> None:
+        seen.append(accepted)
+        await stream.aclose()
+
+    monkeypatch.setattr(UnixListener, "accept", counted)
+    listener = bind_container(run_dir, "box")
+    clients = [await trio.open_unix_socket(str(run_dir.container_socket("box"))) for _ in range(5)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(serve_listener, listener, handler, connections=16))
+        for client in clients:
+            assert await client.receive_some() == b""
+            await client.aclose()
+        nursery.cancel_scope.cancel()
+    listener.close()
+    assert seen == [5] * 5

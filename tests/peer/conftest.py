@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.peer.daemon import AUTHOR_TOKEN, LOGINS, DaemonProcess
+from tests.peer.daemon import AUTHOR_TOKEN, LOGINS, PeerDaemon
 from tests.support.peer import Peer, PeerUnavailable, cache_dir, find_node, installed, running
 
 SEED = Path(__file__).with_name("seed.yaml")
@@ -31,10 +31,10 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def daemon(peer: Peer) -> Iterator[DaemonProcess]:
+def daemon(peer: Peer) -> Iterator[PeerDaemon]:
     """One daemon for the tests that leave it as it is; with two agents' containers and one without a session."""
     with tempfile.TemporaryDirectory(prefix="cf-peer-") as folder:
-        process = DaemonProcess(Path(folder), peer.url, store="memory")
+        process = PeerDaemon(Path(folder), peer.url, store="memory")
         try:
             process.start()
             with process.control() as control:

@@ -1,14 +1,10 @@
 """A whole daemon in a process of its own, before the peer."""
 
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Final
 
-from compass_forged.control.client import ControlClient, DaemonUnreachable
-from compass_forged.listener import SOCKET_NAME
+from compass_forged.control.client import ControlClient
+from tests.support.world import DaemonProcess, Place
 
 AUTHOR_TOKEN: Final = "author-token"
 REVIEWER_TOKEN: Final = "reviewer-token"
@@ -22,9 +18,6 @@ OUTSIDE_HOST: Final = "outside.peer.test"
 """The same peer as a second forge, under the outsider's token."""
 
 DSN_VARIABLE: Final = "FORGED_PEER_TEST_DSN"
-_START_SECONDS: Final = 30.0
-_STOP_SECONDS: Final = 15.0
-_POLL_SECONDS: Final = 0.02
 
 _CONFIG: Final = """\
 run_dir = "{place}/run"
@@ -54,7 +47,7 @@ format = "json"
 """
 
 
-class DaemonProcess:
+class PeerDaemon:
     """``python -m compass_forged serve`` below one folder; may be started again after it has ended."""
 
     def __init__(self, place: Path, url: str, *, store: str, dsn: str = "") -> None:
@@ -66,16 +59,13 @@ class DaemonProcess:
             store: ``memory``, or ``dsn`` for the one at ``dsn``.
             dsn: may hold a password; the daemon gets it in a variable.
         """
-        self._place = place
-        self._log = place / "daemon.log"
-        self._config = place / "config.toml"
-        self._environ = {**os.environ, DSN_VARIABLE: dsn}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._where = Place(place, {DSN_VARIABLE: dsn})
+        self._process: DaemonProcess | None = None
         for token, login in LOGINS.items():
             file = place / login
             file.touch(mode=0o600)
             file.write_text(token + "\n", encoding="ascii")
-        self._config.write_text(
+        self._where.config.write_text(
             _CONFIG.format(
                 place=place,
                 store=f'{{ env = "{DSN_VARIABLE}" }}' if store == "dsn" else f'"{store}"',
@@ -91,51 +81,33 @@ class DaemonProcess:
 
     def socket(self, container: str) -> Path:
         """A container's socket."""
-        return self._place / "run" / "containers" / container / SOCKET_NAME
+        return self._where.socket(container)
 
     def control(self) -> ControlClient:
         """A connection to the control socket; the caller closes it."""
-        return ControlClient(self._place / "run" / "control.sock")
+        return self._where.control()
 
     def log(self) -> str:
         """What it has logged so far, all starts together."""
-        return self._log.read_text(encoding="utf-8")
+        return self._where.log.read_text(encoding="utf-8")
 
     def start(self) -> None:
         """Start it, and wait until it answers on its control socket."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                (sys.executable, "-m", "compass_forged", "serve", "--config", str(self._config)),
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._answers():
-            assert self._process.poll() is None, f"the daemon ended: {self.log()}"
-            assert time.monotonic() < deadline, f"the daemon does not answer: {self.log()}"
-            time.sleep(_POLL_SECONDS)
+        self.kill()
+        self._process = DaemonProcess(self._where)
+        self._process.wait_ready()
 
     def stop(self) -> int:
         """SIGTERM; its exit code, once it has drained."""
         assert self._process is not None
-        self._process.terminate()
         try:
-            return self._process.wait(_STOP_SECONDS)
+            return self._process.stop()
         finally:
             self.kill()
 
     def kill(self) -> None:
         """SIGKILL, if it still runs."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None:
             self._process.kill()
-            self._process.wait(_STOP_SECONDS)
-
-    def _answers(self) -> bool:
-        assert self._process is not None
-        try:
-            with self.control() as control:
-                return control.status().pid == self._process.pid
-        except DaemonUnreachable:
-            return False
+            self._process.close()
+            self._process = None

@@ -155,3 +155,20 @@ async def test_a_joiner_that_is_given_up_is_told_whether_its_leader_may_have_cre
         assert joiner.code == leader.code == ("permission_denied" if way == "unbind" else "unavailable")
         assert world.forge.issues == {}
     assert world.forge_calls == 1
+
+
+async def test_a_joiner_that_a_crash_cuts_off_does_not_claim_that_nothing_was_sent(autojump_clock: MockClock) -> None:
+    world = await new_world()
+    world.forge.script("create_issue", Step(after=10))
+    async with hub_over(world) as hub, trio.open_nursery() as nursery:
+        nursery.start_soon(hub.relay, "s-1", CALL)
+        await wait_all_tasks_blocked()
+        replies: list[ReplyFrame] = []
+        hub.submit("s-1", msgspec.structs.replace(CALL, call_id="2"), replies.append)
+        await wait_all_tasks_blocked()
+        workers = hub._workers._nursery
+        assert workers is not None
+        workers.cancel_scope.cancel()
+        await wait_all_tasks_blocked()
+        assert refused(replies[0]) == ("unavailable", "unknown")
+    assert world.forge_calls == 1
