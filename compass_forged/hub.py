@@ -29,7 +29,7 @@ import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from compass_forged.errors import CallError, Fault
-from compass_forged.observability import Counters, get_logger
+from compass_forged.observability import Counters, FrequentEvent, get_logger
 from compass_forged.policy import clean_message, error_result
 from compass_forged.ports import CallContext, Caller, ForgeCaller, Session
 from compass_forged.sessions import SessionTable
@@ -46,6 +46,11 @@ from compass_forged.wire.schema import (
 from compass_forged.workers import WorkerPool
 
 _log = get_logger(__name__)
+_CALL_LINE: Final = FrequentEvent(
+    _log,
+    "call",
+    ("container", "session", "agent", "arm", "coordinate", "code", "outcome", "ms", "forge_requests"),
+)
 
 _SWEEP_AT: Final = 1024
 """So many deadlines of writes that have ended may stay in the heap before it is swept."""
@@ -217,6 +222,7 @@ class Hub:
         """``sessions`` is shared with the gateway and the control socket."""
         self._sessions = sessions
         self._counters = counters
+        self._calls = counters.kind("calls", "arm", "code")
         self._deadlines = deadlines or CallDeadlines()
         self._caller: ForgeCaller | None = None
         self._workers = WorkerPool("call")
@@ -412,18 +418,17 @@ class Hub:
         """One line and one count for a call, at its end."""
         code, outcome = _code_of(reply) if reply is not None else ("disconnected", "")
         arm = arm_name(call.arm)
-        self._counters.add("calls", arm=arm, code=code)
-        _log.info(
-            "call",
-            container=session.container if session else "",
-            session=session_id,
-            agent=session.account.agent if session else "",
-            arm=arm,
-            coordinate=context.coordinate if context else "",
-            code=code,
-            outcome=outcome,
-            ms=round((trio.current_time() - began) * 1000, 3),
-            forge_requests=context.forge_requests if context else 0,
+        self._calls.add(arm, code)
+        _CALL_LINE.info(
+            session.container if session else "",
+            session_id,
+            session.account.agent if session else "",
+            arm,
+            context.coordinate if context else "",
+            code,
+            outcome,
+            round((trio.current_time() - began) * 1000, 3),
+            context.forge_requests if context else 0,
         )
 
     def log_late(self, life: Life, end: ReplyFrame | None) -> None:

@@ -14,6 +14,7 @@ from compass_forged.observability import (
     LOG_STRING_MAX_CHARS,
     LOG_TRACEBACK_MAX_CHARS,
     Counters,
+    FrequentEvent,
     LogFormat,
     configure_logging,
     get_logger,
@@ -226,3 +227,56 @@ def test_a_line_is_ascii_whatever_it_holds() -> None:
     get_logger("t").info("ö", word="é\u202e", ключ="x" * 70 + "é", odd=math.inf)
     assert out.getvalue().isascii()
     assert json.loads(out.getvalue())["odd"] == math.inf
+
+
+FREQUENT: dict[str, str | float] = {
+    "who": "ada\n\u202e",
+    "token": TOKEN,
+    "long": "x" * 300,
+    "ms": 1.5,
+    "n": 3,
+    "bad": math.inf,
+}
+
+
+def frequent(form: LogFormat, level: str) -> str:
+    out = io.StringIO()
+    configure_logging(form, level, out)
+    FrequentEvent(get_logger("t"), "event", tuple(FREQUENT)).info(*FREQUENT.values())
+    return out.getvalue()
+
+
+def test_a_frequent_event_is_the_line_that_it_would_be_otherwise() -> None:
+    (quick,) = [json.loads(line) for line in frequent("json", "debug").splitlines()]
+    (usual,) = lines(**FREQUENT)
+    assert quick.pop("timestamp")[:10] == usual.pop("timestamp")[:10]
+    assert list(quick.items()) == list(usual.items())
+    assert set(quick) == {*FREQUENT, "event", "level"}
+
+
+def test_a_frequent_event_keeps_to_the_level_and_the_form() -> None:
+    assert frequent("json", "warning") == ""
+    assert "event" in frequent("console", "info")
+    assert not frequent("console", "info").startswith("{")
+
+
+def test_a_frequent_event_is_captured_like_any_other() -> None:
+    out = io.StringIO()
+    configure_logging("json", "info", out)
+    with structlog.testing.capture_logs() as captured:
+        FrequentEvent(get_logger("t"), "event", ("who",)).info("ada")
+    assert captured == [{"who": "ada", "event": "event", "log_level": "info"}]
+    structlog.reset_defaults()
+    with structlog.testing.capture_logs() as captured:
+        FrequentEvent(get_logger("t"), "event", ("who",)).info("ada")
+    assert captured == [{"who": "ada", "event": "event", "log_level": "info"}]
+    assert out.getvalue() == ""
+
+
+def test_a_kind_counts_as_its_counters_do() -> None:
+    counters = Counters()
+    kind = counters.kind("calls", "code", "arm")
+    kind.add("ok", "read")
+    kind.add("ok", "read")
+    counters.add("calls", arm="read", code="ok")
+    assert list(counters.rows()) == [("calls", {"arm": "read", "code": "ok"}, 3)]
