@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 import trio
 
 from compass_forged.errors import Fault
-from compass_forged.hub import fault_frame
+from compass_forged.life import fault_frame
 from compass_forged.observability import Counters, get_logger
 from compass_forged.sessions import SessionTable
 from compass_forged.stream import UnixStream
@@ -198,6 +198,8 @@ class _Connection:
         self._slots = CallSlots(self._limits.calls_per_connection)
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
+        self._corked = False
+        self._writing = False
         self._finishing = False
         self._scope = trio.CancelScope()
         self._changed = trio.lowlevel.ParkingLot()
@@ -247,14 +249,18 @@ class _Connection:
                 payload = buffer.next_frame()
             except FramingError as error:
                 self._refuse(Fault("invalid_argument", str(error)))
+                self._uncork()
                 return
             if payload is not None:
                 left = math.inf
+                self._corked = True
                 await self._accept(payload)
                 frames += 1
                 if frames % _FRAMES_MAX == 0:
+                    self._uncork()
                     await trio.lowlevel.checkpoint()
                 continue
+            self._uncork()
             if not buffer.in_frame:
                 data = await self._stream.receive_some(_RECEIVE_BYTES)
             else:
@@ -275,6 +281,7 @@ class _Connection:
     async def _accept(self, payload: bytes) -> None:
         """Answer a frame at once, or start its call once there is room for it."""
         while self._outbox_bytes > self._limits.outbox_max_bytes:
+            self._uncork()
             await self._changed.park()  # bounded: the writer drains the outbox or drops the connection in time
         try:
             call = decode_call(payload)
@@ -285,6 +292,8 @@ class _Connection:
             self._refuse(Fault("invalid_argument", "call_id: already in flight on this connection"), call.call_id)
             return
         self._in_flight[call.call_id] = None
+        if not (self._slots.free and self._container_slots.free):
+            self._uncork()
         await self._take_slots(call.call_id)
         self._relay(call)
 
@@ -339,25 +348,51 @@ class _Connection:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _send(self, reply: ReplyFrame) -> None:
-        """Send at once where nothing waits and no other call is under way; else leave it to the writer, which joins."""
+        """Send at once where nothing waits and no other call is under way; else join what waits.
+
+        While frames that have arrived are being taken, replies are kept together, and go out with the last of them.
+        """
         frame = _framed(reply)
-        if self._send_nowait is not None and not self._outbox_bytes and not self._in_flight:
-            try:
-                sent = self._send_nowait(frame)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                # The connection's matter, in whatever task this is; its reader may not see that the peer has gone.
-                self._scope.cancel()
+        if not self._corked and self._send_nowait is not None and not self._outbox_bytes and not self._in_flight:
+            frame = self._send_directly(self._send_nowait, frame)
+            if not frame:
                 return
-            if sent == len(frame):
-                self._gateway.paid()
-                return
-            frame = frame[sent:]
         elif len(frame) > _LARGE_BYTES and self._backlog.bytes + len(frame) > self._limits.backlog_max_bytes:
             frame = _framed(_too_much(reply))
         self._outbox.append(frame)
         self._outbox_bytes += len(frame)
         self._backlog.bytes += len(frame)
-        self._changed.unpark_all()
+        if not self._corked:
+            self._changed.unpark_all()
+
+    def _uncork(self) -> None:
+        """The frames at hand are taken: send what was answered meanwhile, or leave it to the writer if that is busy."""
+        if not self._corked:
+            return
+        self._corked = False
+        if not self._outbox:
+            return
+        if self._send_nowait is not None and not self._writing:
+            size = self._outbox_bytes
+            rest = self._send_directly(self._send_nowait, b"".join(self._outbox))
+            self._outbox = [rest] if rest else []
+            self._outbox_bytes = len(rest)
+            self._backlog.bytes -= size - len(rest)
+        if self._outbox:
+            self._changed.unpark_all()
+
+    def _send_directly(self, send_nowait: Callable[[bytes], int], frame: bytes) -> bytes:
+        """Send what the socket takes right now; what is left."""
+        try:
+            sent = send_nowait(frame)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            # The connection's matter, in whatever task this is; its reader may not see that the peer has gone.
+            self._scope.cancel()
+            return b""
+        if sent == len(frame):
+            self._gateway.paid()
+            return b""
+        return frame[sent:]
 
     async def _write(self) -> None:
         """Send what is ready in one go; end the connection when the peer does not take it in time."""
@@ -367,6 +402,7 @@ class _Connection:
                     return
                 await self._changed.park()
             batch, self._outbox = memoryview(b"".join(self._outbox)), []
+            self._writing = True
             for at in range(0, len(batch), _SLICE_BYTES):
                 part = batch[at : at + _SLICE_BYTES]
                 with trio.move_on_after(self._limits.send_seconds) as sending:
@@ -379,6 +415,7 @@ class _Connection:
                 self._outbox_bytes -= len(part)
                 self._backlog.bytes -= len(part)
                 self._changed.unpark_all()
+            self._writing = False
             self._gateway.paid()
 
 

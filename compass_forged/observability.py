@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import isfinite
@@ -28,6 +28,18 @@ _TOKEN_SHAPES = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _secrets: set[str] = set()
+_caches: list[Callable[[], None]] = []
+
+
+def remembered(maxsize: int) -> Callable[[Callable[[str], str]], Callable[[str], str]]:
+    """``lru_cache`` for what redacts: it forgets everything when another secret is registered."""
+
+    def remember(function: Callable[[str], str]) -> Callable[[str], str]:
+        cached = lru_cache(maxsize)(function)
+        _caches.append(cached.cache_clear)
+        return cached
+
+    return remember
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -56,8 +68,11 @@ class FrequentEvent:
         if not _lines.direct:
             self._logger.info(self._event, **dict(zip(self._fields, values, strict=True)))
             return
-        now = datetime.now(UTC).isoformat()[: -len("+00:00")]
-        _lines.sink.msg(self._line % (*[_json_value("", value) for value in values], now + "Z"))
+        words = [
+            _json_word(value) if type(value) is str and len(value) <= _WORD_MAX_CHARS else _json_value("", value)
+            for value in values
+        ]
+        _lines.sink.msg(self._line % (*words, datetime.now(UTC).isoformat()[: -len("+00:00")] + "Z"))
 
 
 class _Lines:
@@ -91,7 +106,8 @@ def register_secret(value: str) -> None:
     """Have ``value`` cut out of everything that is logged from now on. Values under 8 characters are ignored."""
     if len(value) >= 8:  # noqa: PLR2004 -- a shorter one would cut ordinary words out of the log
         _secrets.add(value)
-        _json_word.cache_clear()
+        for cache_clear in _caches:
+            cache_clear()
 
 
 def redact(text: str) -> str:
@@ -128,7 +144,7 @@ def _safe_text(value: str) -> str:
 _WORD_MAX_CHARS: Final = 64
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _json_word(value: str) -> str:
     """A short string as JSON, safe to log. The words of calls are few and the same all day: names, arms, codes."""
     return json.dumps(_safe_text(value))

@@ -171,16 +171,8 @@ def may_hold_header(body: str) -> bool:
 
 
 def _more_than_it_looks(body: str) -> bool:
-    """Whether there are entities, tags and comments, links, escapes and formulas, or overrides. (A loop costs more.)"""
-    return (
-        "&" in body
-        or "<" in body
-        or "[" in body
-        or "]" in body
-        or "\\" in body
-        or _OVERRIDE in body
-        or _POP in body
-    )
+    """Whether there are entities, tags and comments, links, escapes and formulas, or overrides; a loop costs more."""
+    return "&" in body or "<" in body or "[" in body or "]" in body or "\\" in body or _OVERRIDE in body or _POP in body
 
 
 # --- what a text shows ----------------------------------------------------------------------------------------------

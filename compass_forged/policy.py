@@ -5,7 +5,7 @@ from typing import Final
 
 from compass_forged import errors, owner
 from compass_forged.errors import CallError, ForgeError, StoreError
-from compass_forged.observability import redact
+from compass_forged.observability import redact, remembered
 from compass_forged.wire.schema import (
     ARTIFACT_NUMBER_MAX,
     READ_ARMS,
@@ -38,6 +38,7 @@ KINDS: Final = ("issue", "pull_request")
 # C0, DEL and C1, and the two Unicode line separators: what would start a second line or drive a terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _LOOKED_AT: Final = 8  # of a far longer text, this many times what may be shown: the patterns' time is bounded
+_SHORT_CHARS: Final = 160  # most refusals are these, and the same ones again and again
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # lone surrogates, which JSON can hold and UTF-8 cannot
 _LOCAL_PATH = re.compile(r"(?:\bfile:/{0,2}|(?<![\w/.]))/(?:[\w.@+-]+/)+[\w.@+-]*", re.IGNORECASE)
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S*", re.IGNORECASE)
@@ -255,12 +256,21 @@ def error_result(error: CallError) -> ErrorResult:
 
 def clean_message(text: str, limit: int = MESSAGE_MAX_CHARS) -> str:
     """One line of at most ``limit`` characters, without control characters, tokens, URL queries or local paths."""
+    return _clean_short(text) if limit == MESSAGE_MAX_CHARS and len(text) <= _SHORT_CHARS else _clean(text, limit)
+
+
+def _clean(text: str, limit: int) -> str:
     if len(text) > limit * _LOOKED_AT:
         words = text[: limit * _LOOKED_AT].rsplit(None, 1)  # not in the middle of a word, which may be a token
         text = words[0] if words else ""
     flat = " ".join(_CONTROL.sub(" ", _UNSENDABLE.sub("\ufffd", text)).split())
     flat = _LOCAL_PATH.sub("[path]", _QUERY.sub(r"\1", redact(flat)))
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+@remembered(1024)
+def _clean_short(text: str) -> str:
+    return _clean(text, MESSAGE_MAX_CHARS)
 
 
 def outcome_if(write: bool, outcome: Outcome) -> Outcome:  # noqa: FBT001 -- the word says it

@@ -3,9 +3,9 @@
 Adapters implement these protocols; the domain knows nothing else of them.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from compass_forged.wire.schema import (
@@ -64,6 +64,16 @@ class SessionBinding:
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who speaks, as the hub resolved it: nothing in it comes from the container."""
+
+    account: Account | None
+    session_id: str
+    container: str
+    scope: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """A live session: who speaks through a container. ``scope`` None is everything, () is nothing."""
 
@@ -71,6 +81,11 @@ class Session:
     container: str
     account: Account
     scope: tuple[str, ...] | None = None
+    caller: Caller = field(init=False, repr=False, compare=False)
+    """The session as a service sees it, made once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "caller", Caller(self.account, self.session_id, self.container, self.scope))
 
 
 class Coordinate(NamedTuple):
@@ -346,24 +361,19 @@ class TokenSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who speaks, as the hub resolved it: nothing in it comes from the container."""
-
-    account: Account | None
-    session_id: str
-    container: str
-    scope: tuple[str, ...] | None = None
+Work: TypeAlias = Callable[[], Awaitable[ResultArm]]
+"""What is left to be waited for of a call; called once. It raises as ``ForgeCaller.begin`` does."""
 
 
 class ForgeCaller(Protocol):
     """The one-method seam between hub and service."""
 
-    async def execute(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm:
-        """Execute one call as the caller.
+    def begin(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm | Work:
+        """Begin one call as the caller; not a checkpoint.
 
         Returns:
-            The result arm; a domain failure is an ``ErrorResult``.
+            The result arm where nothing had to be waited for, such as a refusal; else the work that comes to one. A
+            domain failure is an ``ErrorResult``.
 
         Raises:
             Fault: the call is structurally wrong, or nobody stands behind it.

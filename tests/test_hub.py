@@ -7,9 +7,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from compass_forged import hub as module
+from compass_forged import deadlines as module
 from compass_forged.errors import CallError, Fault
-from compass_forged.hub import CallDeadlines, Hub, fault_frame
+from compass_forged.hub import CallDeadlines, Hub
+from compass_forged.life import fault_frame
 from compass_forged.observability import Counters
 from compass_forged.policy import error_result
 from compass_forged.ports import CallContext, Caller
@@ -254,7 +255,7 @@ def test_a_write_is_cancelled_before_its_send_or_not_at_all(timeout_ms: int) -> 
             for _ in range(20):
                 await trio.lowlevel.checkpoint()
             assert made.hub.in_flight == 0
-            sent = made.hub._sent_count
+            sent = any(context.guard.sent for context in made.caller.contexts)
             assert made.caller.ended == (["ok"] if sent else ["cancelled"] if made.caller.calls else [])
             if isinstance(reply, ResultFrame) and isinstance(reply.result, ErrorResult):
                 assert reply.result.outcome == ("unknown" if sent else "not_sent")
@@ -416,7 +417,7 @@ async def test_unbinding_lets_a_sent_write_go_on_under_the_session_that_asked(
 @pytest.mark.parametrize(("arm", "script"), [(READ, takes(19)), (WRITE, takes(19)), (WRITE, takes(19, sends_after=1))])
 async def test_a_drain_lets_calls_finish(arm: Arm, script: Script, autojump_clock: MockClock) -> None:
     async with rig(script) as made:
-        made.hub._deadlines = CallDeadlines(read_seconds=100, write_seconds=100)
+        made.hub._limits = CallDeadlines(read_seconds=100, write_seconds=100)
         asked = made.ask(arm)
         await trio.sleep(0.5)
         assert await made.hub.drain(20) is True
@@ -428,7 +429,7 @@ async def test_a_drain_lets_calls_finish(arm: Arm, script: Script, autojump_cloc
 @pytest.mark.parametrize("arm", [READ, WRITE])
 async def test_the_end_of_a_drain_cancels_what_was_not_sent(arm: Arm, autojump_clock: MockClock) -> None:
     async with rig(takes(100)) as made:
-        made.hub._deadlines = CallDeadlines(read_seconds=100, write_seconds=100)
+        made.hub._limits = CallDeadlines(read_seconds=100, write_seconds=100)
         asked = made.ask(arm)
         await trio.sleep(1)
         assert await made.hub.drain(20) is False
@@ -442,7 +443,7 @@ async def test_the_end_of_a_drain_ends_a_sent_write_whose_outcome_is_then_unknow
     autojump_clock: MockClock, events: Logged
 ) -> None:
     async with rig(takes(100, sends_after=0.5)) as made:
-        made.hub._deadlines = CallDeadlines(write_seconds=100)
+        made.hub._limits = CallDeadlines(write_seconds=100)
         asked = made.ask(WRITE)
         await trio.sleep(1)
         assert await made.hub.drain(20) is False
@@ -851,15 +852,15 @@ async def test_a_late_write_that_ends_in_a_fault_is_logged_with_its_code(
         assert made.counters.total("late_writes", code="fault:not_found") == 1
 
 
-async def test_deadlines_of_writes_that_have_ended_do_not_pile_up(
+async def test_deadlines_of_calls_that_have_ended_do_not_pile_up(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SWEEP_AT", 10)
+    monkeypatch.setattr(module, "SWEEP_AT", 10)
     async with rig(takes(0, sends_after=0)) as made:
         for _ in range(100):
             await made.hub.relay("s-1", call_of(WRITE))
-            assert len(made.hub._sent_deadlines) <= 13
-        assert made.hub._sent == {}
+            assert len(made.hub._deadlines._heap) <= 13
+        assert len(made.hub._deadlines) == 0
         made.caller.script = takes(40, sends_after=0)
         asked = made.ask(WRITE)  # after many sweeps the next deadline is still kept
         await asked.ended.wait()
