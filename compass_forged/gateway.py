@@ -359,10 +359,11 @@ class _Connection:
                 return
         elif len(frame) > _LARGE_BYTES and self._backlog.bytes + len(frame) > self._limits.backlog_max_bytes:
             frame = _framed(_too_much(reply))
+        first = not self._outbox
         self._outbox.append(frame)
         self._outbox_bytes += len(frame)
         self._backlog.bytes += len(frame)
-        if not self._corked:
+        if first and not self._corked:  # who waits beside others has had the writer woken by the first of them
             self._changed.unpark_all()
 
     def _uncork(self) -> None:

@@ -46,7 +46,7 @@ class FrameBuffer:
     def __init__(self, limit: int = FRAME_MAX_BYTES) -> None:
         """``limit`` is the largest payload accepted, in bytes."""
         self._limit = limit
-        self._data = bytearray()
+        self._data: bytes | bytearray = b""
         self._start = 0
         self._complaint = ""
 
@@ -54,10 +54,17 @@ class FrameBuffer:
         """Add received bytes; a broken buffer drops them."""
         if self._complaint:
             return
-        if self._start:
-            del self._data[: self._start]
-            self._start = 0
-        self._data += data
+        if self._start == len(self._data):  # as a rule: what arrives together is whole frames, and is kept as it came
+            self._data = bytes(data)
+        else:
+            left = self._data
+            if isinstance(left, bytes):
+                left = bytearray(left[self._start :])
+            else:
+                del left[: self._start]
+            left += data
+            self._data = left
+        self._start = 0
 
     @property
     def in_frame(self) -> bool:
@@ -78,13 +85,15 @@ class FrameBuffer:
         (size,) = _LENGTH.unpack_from(self._data, self._start)
         if not 0 < size <= self._limit:
             self._complaint = _complaint(size, self._limit)
-            self._data.clear()
+            self._data = b""
             self._start = 0
             raise FramingError(self._complaint)
         if available < HEADER_BYTES + size:
             return None
         begin = self._start + HEADER_BYTES
         self._start = begin + size
+        if isinstance(self._data, bytes):
+            return self._data[begin : self._start]
         with memoryview(self._data) as view:
             return bytes(view[begin : self._start])
 
