@@ -40,7 +40,8 @@ _log = get_logger(__name__)
 _CALL_LINE: Final = FrequentEvent(
     _log,
     "call",
-    ("container", "session", "agent", "arm", "coordinate", "code", "outcome", "ms", "forge_requests"),
+    words=("container", "session", "agent", "arm", "coordinate", "code", "outcome"),
+    numbers=("ms", "forge_requests"),
 )
 
 _End: TypeAlias = Literal["deadline", "disconnect", "unbound", "stopping"]
@@ -265,13 +266,15 @@ class CallRecords:
         arm = arm_name(call.arm)
         self._calls.add(arm, code)
         _CALL_LINE.info(
-            session.container if session else "",
-            session_id,
-            session.account.agent if session else "",
-            arm,
-            context.coordinate if context else "",
-            code,
-            outcome,
+            (
+                session.container if session else "",
+                session_id,
+                session.account.agent if session else "",
+                arm,
+                context.coordinate if context else "",
+                code,
+                outcome,
+            ),
             round((trio.current_time() - began) * 1000, 3),
             context.forge_requests if context else 0,
         )
