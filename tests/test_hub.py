@@ -838,6 +838,51 @@ async def test_a_sent_write_is_answered_once_and_logged_late_once(autojump_clock
         assert [event["code"] for event in late] == ["ok"]
 
 
+# --- what needs no waiting ------------------------------------------------------------------------------------------
+
+
+def refuses(call: ForgeCall) -> ResultArm:
+    raise Fault("permission_denied", "nobody")
+
+
+def breaks(call: ForgeCall) -> ResultArm:
+    raise RuntimeError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("at_once", "code"),
+    [(lambda call: a_result(call.call_id), "ok"), (refuses, "fault:permission_denied"), (breaks, "fault:internal")],
+)
+async def test_what_needs_no_waiting_is_answered_before_submit_returns(
+    at_once: Callable[[ForgeCall], ResultArm], code: str, events: Logged
+) -> None:
+    async with rig() as made:
+        made.caller.at_once = at_once
+        replies: list[ReplyFrame] = []
+        assert made.hub.submit("s-1", call_of(WRITE), replies.append) is None
+        (reply,) = replies
+        assert (f"fault:{reply.code}" if isinstance(reply, FaultFrame) else "ok") == code
+        assert made.hub.in_flight == 0
+        assert len(made.hub._deadlines) == 0
+        (line,) = call_lines(events)
+        assert (line["code"], line["session"], line["container"]) == (code, "s-1", "c1")
+        assert made.counters.total("calls", code=code) == 1
+        assert made.counters.total("internal_errors", where="hub") == (1 if code == "fault:internal" else 0)
+        assert await made.hub.drain(1)  # nothing is left to wait for
+
+
+async def test_a_drain_is_not_woken_by_what_was_answered_at_once(autojump_clock: MockClock) -> None:
+    async with rig(takes(5)) as made:
+        waiting = made.ask(READ)
+        await wait_all_tasks_blocked()
+        made.caller.at_once = lambda call: a_result(call.call_id)
+        assert isinstance(await made.hub.relay("s-1", call_of(READ, "2")), ResultFrame)
+        assert made.hub.in_flight == 1
+        assert await made.hub.drain(20)
+        assert trio.current_time() == pytest.approx(5)
+        assert isinstance(waiting.reply, ResultFrame)
+
+
 async def test_a_late_write_that_ends_in_a_fault_is_logged_with_its_code(
     autojump_clock: MockClock, events: Logged
 ) -> None:
