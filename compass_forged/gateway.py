@@ -32,8 +32,10 @@ _SLICE_BYTES = 256 << 10
 """The clock of a send is renewed after so much of it: a peer that keeps reading is never dropped."""
 _LARGE_BYTES = 512 << 10
 """Only answers over this are kept from a container that does not read: what answers a write is always shorter."""
-_FRAMES_MAX = 32
+_TURN_MAX = 32
 """So many frames in a row may be answered or started before other tasks get a turn: a receive may hold 13,000."""
+_TURN_BYTES = 4 << 10
+"""Of large frames, each so many bytes count as one more: a body is read when its call begins."""
 
 
 class Pending(Protocol):
@@ -250,7 +252,7 @@ class _Connection:
         """
         buffer = FrameBuffer(self._limits.frame_max_bytes)
         left = math.inf
-        frames = 0
+        turn = 0
         while True:
             try:
                 payload = buffer.next_frame()
@@ -262,8 +264,9 @@ class _Connection:
                 left = math.inf
                 self._corked = True
                 await self._accept(payload)
-                frames += 1
-                if frames % _FRAMES_MAX == 0:
+                turn += 1 + len(payload) // _TURN_BYTES
+                if turn >= _TURN_MAX:
+                    turn = 0
                     self._uncork()
                     await trio.lowlevel.checkpoint()
                 continue

@@ -20,6 +20,7 @@ from compass_forged.stream import UnixStream
 from compass_forged.wire.codec import decode_reply, encode_call, encode_reply
 from compass_forged.wire.frames import FrameBuffer, encode_frame
 from compass_forged.wire.schema import (
+    CommentOnIssue,
     CommentRef,
     FaultFrame,
     ForgeCall,
@@ -950,10 +951,15 @@ async def test_a_number_past_64_bits_is_an_in_band_internal_and_the_connection_l
         await client.stream.aclose()
 
 
+LARGE = CommentOnIssue(repo="acme/site", issue_number=7, body="x" * 40_000)
+
+
 @pytest.mark.parametrize(
-    "frame", [encode_frame(b"\xc1"), frame_of(call_of())], ids=["what does not decode", "calls of an unbound container"]
+    ("frame", "count", "turn"),
+    [(encode_frame(b"\xc1"), 640, 32), (frame_of(call_of()), 640, 32), (frame_of(call_of(LARGE)), 24, 3)],
+    ids=["what does not decode", "calls of an unbound container", "large calls of an unbound container"],
 )
-async def test_a_flood_that_is_answered_at_once_keeps_nobody_else_waiting(frame: bytes) -> None:
+async def test_a_flood_that_is_answered_at_once_keeps_nobody_else_waiting(frame: bytes, count: int, turn: int) -> None:
     turns = 0
 
     async def other() -> None:
@@ -964,13 +970,13 @@ async def test_a_flood_that_is_answered_at_once_keeps_nobody_else_waiting(frame:
 
     async with rig(Relay()) as made:
         client = made.connect("c2")
-        await client.stream.send_all(frame * 640)  # in one receive
+        await client.stream.send_all(frame * count)  # in one receive, if they are small
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other)
-            for _ in range(640):
+            for _ in range(count):
                 assert isinstance(await client.reply(), FaultFrame)
             nursery.cancel_scope.cancel()
-        assert turns >= 19  # one every 32 frames
+        assert turns >= count // turn - 1
 
 
 async def test_a_slot_handed_to_a_connection_that_ends_in_the_same_moment_is_not_lost() -> None:

@@ -81,6 +81,9 @@ class FrameBuffer:
             raise FramingError(self._complaint)
         available = len(self._data) - self._start
         if available < HEADER_BYTES:
+            if not available and self._start:  # nothing is left: an idle connection keeps no bytes of its last call
+                self._data = b""
+                self._start = 0
             return None
         (size,) = _LENGTH.unpack_from(self._data, self._start)
         if not 0 < size <= self._limit:

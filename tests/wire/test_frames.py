@@ -146,3 +146,19 @@ def test_any_kind_of_bytes_can_be_fed(kind: type) -> None:
     payload = buffer.next_frame()
     assert payload == b"x"
     assert type(payload) is bytes
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_a_buffer_whose_frames_are_taken_holds_nothing(pieces: int) -> None:
+    frame = encode_frame(b"x" * 5000)
+    buffer = FrameBuffer()
+    size = -(-len(frame) // pieces)
+    for at in range(0, len(frame), size):
+        assert buffer.next_frame() is None
+        buffer.feed(frame[at : at + size])
+    assert buffer.next_frame() == b"x" * 5000
+    assert buffer.next_frame() is None
+    assert not buffer.in_frame
+    assert len(buffer._data) == 0
+    buffer.feed(frame)
+    assert buffer.next_frame() == b"x" * 5000
