@@ -308,6 +308,8 @@ def _gateway_limits(config: Config) -> GatewayLimits:
         calls_per_container=limits.calls_per_container,
         outbox_max_bytes=limits.outbox_max_bytes,
         backlog_max_bytes=limits.backlog_max_bytes,
+        bodies_max_bytes=limits.bodies_max_bytes,
+        idle_seconds=limits.idle_seconds,
         frame_seconds=limits.frame_seconds,
         send_seconds=limits.send_seconds,
     )
