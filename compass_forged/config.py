@@ -75,6 +75,7 @@ class Limits(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     backlog_max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 30)] = 64 << 20
     bodies_max_bytes: Annotated[int, Meta(ge=1024, le=1 << 40)] = 128 << 20
     idle_seconds: Annotated[float, Meta(ge=0, le=7 * 86_400)] = 0.0
+    memory_max_bytes: Annotated[int, Meta(ge=0, le=1 << 50)] = 0
     frame_seconds: _Seconds = 10.0
     send_seconds: _Seconds = 10.0
     read_seconds: _Seconds = 15.0

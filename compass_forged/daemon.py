@@ -28,6 +28,8 @@ from compass_forged.forges import open_registry
 from compass_forged.gateway import Gateway, GatewayLimits
 from compass_forged.hub import CallDeadlines, Hub
 from compass_forged.listener import RunDir
+from compass_forged.memory import MemoryWatch
+from compass_forged.memory_use import MemorySource, open_memory_source
 from compass_forged.observability import Counters, get_logger
 from compass_forged.ports import SessionWatch, Store
 from compass_forged.providers.github import GitHubProvider
@@ -114,6 +116,10 @@ async def serve_with(
     """Run a daemon over a store and a registry that are open already; see ``serve``."""
     async with AsyncExitStack() as stack:
         try:
+            source = stack.enter_context(open_memory_source(config.limits.memory_max_bytes))
+        except OSError as error:
+            raise StartError(f"/proc/self/statm: {error.strerror}; mount /proc") from error
+        try:
             # Before anything is loaded: what changes from here on is told.
             watch = await stack.enter_async_context(store.watch_sessions(config.host))
         except StoreError as error:
@@ -125,6 +131,7 @@ async def serve_with(
             registry,
             counters,
             watch=watch,
+            source=source,
             containers_max=containers_max,
             signals=signals,
             task_status=task_status,
@@ -139,6 +146,7 @@ async def _serve_watching(
     counters: Counters,
     *,
     watch: SessionWatch,
+    source: MemorySource,
     containers_max: int,
     signals: bool,
     task_status: trio.TaskStatus[Daemon],
@@ -153,6 +161,7 @@ async def _serve_watching(
         counters=counters,
         deadlines=CallDeadlines(limits.read_seconds, limits.write_seconds, limits.grace_seconds),
     )
+    memory = MemoryWatch(source, counters=counters)
     hub.wire(
         ForgeService(
             store,
@@ -160,11 +169,19 @@ async def _serve_watching(
             ref_secret=await store.ref_secret(),
             counters=counters,
             limits=ServiceLimits(limits.record_seconds, limits.attribution_seconds),
+            check_create=memory.check_create,
         )
     )
     gateway = Gateway(sessions, hub.submit, counters=counters, limits=_gateway_limits(config))
     containers = Containers(
-        run_dir, config.host, store=store, sessions=sessions, hub=hub, gateway=gateway, counters=counters
+        run_dir,
+        config.host,
+        store=store,
+        sessions=sessions,
+        hub=hub,
+        gateway=gateway,
+        counters=counters,
+        allowed=memory.connections_allowed,
     )
     stop = trio.Event()
     control = ControlServer(
@@ -179,6 +196,7 @@ async def _serve_watching(
             sessions=sessions,
             hub=hub,
             gateway=gateway,
+            memory=memory,
             counters=counters,
             drain=stop.set,
         )
@@ -192,6 +210,8 @@ async def _serve_watching(
 
             await nursery.start(_signals_to, stop, end_now)
         await _start_supervised(nursery, "hub", hub.run, counters)
+        if source.may_have_limit:
+            await _start_supervised(nursery, "memory", memory.run, counters)
         await nursery.start(containers.run, specs)
         follow = partial(follow_sessions, watch, containers, counters=counters)
         await _start_supervised(nursery, "sessions", follow, counters)

@@ -15,6 +15,7 @@ from compass_forged.errors import ContainerUnknown, StartError, StoreConflict, S
 from compass_forged.gateway import Gateway
 from compass_forged.hub import Hub
 from compass_forged.listener import Peer, RunDir, bind_control, serve_listener
+from compass_forged.memory import MemoryWatch
 from compass_forged.observability import Counters, get_logger
 from compass_forged.policy import clean_message
 from compass_forged.ports import ContainerSpec, SessionBinding, Store
@@ -44,6 +45,7 @@ class ControlDeps:
     sessions: SessionTable
     hub: Hub
     gateway: Gateway
+    memory: MemoryWatch
     counters: Counters
     drain: Callable[[], None]
 
@@ -177,10 +179,17 @@ class ControlServer:
             calls_in_flight=deps.hub.in_flight,
             forges=list(deps.forges),
             credentials=deps.credentials(),
+            memory=_memory_state(deps.memory),
+            request_bytes_held=deps.gateway.bodies.held,
             counters=[
                 schema.CounterRow(name=name, labels=labels, count=count) for name, labels, count in deps.counters.rows()
             ],
         )
+
+
+def _memory_state(memory: MemoryWatch) -> schema.MemoryState:
+    memory.look()
+    return schema.MemoryState(stage=memory.stage, used=memory.use.used, limit=memory.use.limit)
 
 
 async def _next_request(stream: UnixStream, buffer: FrameBuffer) -> bytes | None:

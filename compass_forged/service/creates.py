@@ -70,12 +70,21 @@ class _Flight:
 class Creates:
     """The creates of all callers. State: flights, memos at hand, and records that are owed."""
 
-    def __init__(self, store: Store, *, ref_secret: bytes, counters: Counters, limits: ServiceLimits) -> None:
-        """``ref_secret`` keys the ``ref`` of stamped creates."""
+    def __init__(
+        self,
+        store: Store,
+        *,
+        ref_secret: bytes,
+        counters: Counters,
+        limits: ServiceLimits,
+        check_create: Callable[[], None] | None = None,
+    ) -> None:
+        """``ref_secret`` keys the ``ref`` of stamped creates; ``check_create`` refuses what would be new."""
         self._store = store
         self._ref_secret = ref_secret
         self._counters = counters
         self._limits = limits
+        self._check_create = check_create
         self._flights: dict[Key, _Flight] = {}
         self._at_hand: OrderedDict[Key, AuthoredArtifact] = OrderedDict()
         # Bounded by the creates that were in flight when the store went away: no other is let through.
@@ -148,6 +157,8 @@ class Creates:
             flight.done.set()
 
     async def _send(self, bound: BoundCall, arm: CreateArm, key: Key | None, flight: _Flight | None) -> ResultArm:
+        if self._check_create is not None:
+            self._check_create()
         body = bound.stamp(arm.body, ref=self._ref(bound, key))  # 6. stamp
         made = await _create(bound, arm, body)  # 7. provider
         artifact = AuthoredArtifact(
