@@ -22,7 +22,7 @@ import trio
 from compass_forged.config import Config, StoreVariable
 from compass_forged.containers import Containers
 from compass_forged.control.schema import CredentialState
-from compass_forged.control.server import ControlDeps, ControlServer
+from compass_forged.control.server import CONNECTIONS, ControlDeps, ControlServer
 from compass_forged.errors import ConfigError, StartError, StoreError
 from compass_forged.forges import open_registry
 from compass_forged.gateway import Gateway, GatewayLimits
@@ -33,6 +33,7 @@ from compass_forged.memory_use import MemorySource, open_memory_source
 from compass_forged.observability import Counters, get_logger
 from compass_forged.ports import SessionWatch, Store
 from compass_forged.providers.github import GitHubProvider
+from compass_forged.providers.http import CONCURRENCY_MAX
 from compass_forged.providers.registry import Registry
 from compass_forged.service import ForgeService, ServiceLimits
 from compass_forged.session_watch import follow_sessions
@@ -44,9 +45,8 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-_PER_CREDENTIAL_FDS = 16
 _SPARE_FDS = 64
-"""Descriptors that stores, forges and logs may need besides containers' sockets."""
+"""Descriptors for what is no pool: the event loop, lock, log, files of memory and tokens, name lookups."""
 _COLLECT_AFTER = 10_000
 """New objects, so that garbage in cycles comes to a few megabytes at most."""
 
@@ -374,12 +374,21 @@ def _raise_descriptors(config: Config) -> int:
             soft = hard
     if soft == resource.RLIM_INFINITY:
         return sys.maxsize
-    limits = config.limits
-    others = limits.store_connections + _PER_CREDENTIAL_FDS * 2 * len(config.forge) + _SPARE_FDS
-    each = limits.connections_per_container + 2  # its listener and its directory
+    others, each = _descriptors_for(config)
     if soft < others + each:
         raise StartError(f"RLIMIT_NOFILE is {soft}; raise it to {others + each} at least (ulimit -n, or LimitNOFILE=)")
     return (soft - others) // each
+
+
+def _descriptors_for(config: Config) -> tuple[int, int]:
+    """How many descriptors the daemon may need besides its containers' sockets, and how many for each container."""
+    credentials = sum(role is not None for forge in config.forge for role in (forge.author, forge.reviewer))
+    pools = (
+        CONCURRENCY_MAX * credentials,
+        config.limits.store_connections + 1,  # and the one that listens
+        CONNECTIONS + 2,  # the control socket's, its listener and directory
+    )
+    return sum(pools) + _SPARE_FDS, config.limits.connections_per_container + 2
 
 
 def _store_name(config: Config) -> str:

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 import trio
@@ -26,7 +27,8 @@ from compass_forged.wire.frames import FRAME_MAX_BYTES, FrameBuffer, FramingErro
 _log = get_logger(__name__)
 
 _RECEIVE_BYTES = 64 << 10
-_CONNECTIONS = 16
+CONNECTIONS: Final = 16
+"""Open connections; further ones wait in the listen backlog."""
 _SEND_SECONDS = 10.0
 _FRAME_SECONDS = 10.0
 
@@ -65,7 +67,7 @@ class ControlServer:
         listener = bind_control(self._deps.run_dir)
         try:
             task_status.started()
-            await serve_listener(listener, self._handle, connections=_CONNECTIONS)
+            await serve_listener(listener, self._handle, connections=CONNECTIONS)
         finally:
             listener.close()
 
