@@ -15,8 +15,6 @@ Nobody who holds something waits for something else in here, so that what is hel
 deadlines, and a frame that has begun has one too.
 """
 
-from collections import deque
-
 import trio
 
 
@@ -31,7 +29,9 @@ class Share:
 
     def __init__(self) -> None:
         self.held = 0
-        self.waiting: deque[_Waiter] = deque()
+        self.waiting: list[
+            _Waiter
+        ] = []  # at most one a connection; a deque would weigh more than the connection's rest
 
 
 class _Waiter:
@@ -125,7 +125,7 @@ class BodyBytes:
                 granted = True
 
     def _grant(self, share: Share) -> None:
-        waiter = share.waiting.popleft()
+        waiter = share.waiting.pop(0)
         self._free -= waiter.size
         share.held += waiter.size
         del self._turns[share]

@@ -200,9 +200,9 @@ class _Connection:
     """One connection's state: the calls in flight, by id, and the replies that wait to be sent."""
 
     __slots__ = (
-        "_backlog", "_changed", "_container", "_container_slots", "_corked", "_finishing", "_gateway", "_in_flight",
-        "_limits", "_nursery", "_outbox", "_outbox_bytes", "_scope", "_send_nowait", "_slots", "_stream", "_writer",
-        "_writing",
+        "_backlog", "_changed", "_container", "_container_slots", "_corked", "_finishing", "_gateway", "_idle",
+        "_in_flight", "_limits", "_nursery", "_outbox", "_outbox_bytes", "_purse", "_scope", "_send_nowait", "_slots",
+        "_stream", "_writer", "_writing",
     )  # fmt: skip
 
     def __init__(self, gateway: Gateway, stream: trio.abc.Stream, container: str) -> None:

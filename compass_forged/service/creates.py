@@ -140,7 +140,7 @@ class Creates:
                 return replayed(memo, mismatch=memo.fingerprint != fingerprint)
             return await self._send(bound, arm, key, flight)
         except CallError as error:
-            flight.error = error
+            flight.error = _apart(error)
             raise
         except (ForgeError, StoreError) as error:
             flight.error = to_call_error(error, write=True)
@@ -283,5 +283,10 @@ def _joined(flight: _Flight, fingerprint: bytes) -> ResultArm | None:
     if error is not None and (
         error.outcome == "unknown" or (error.outcome == "rejected" and flight.fingerprint == fingerprint)
     ):
-        raise CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)
+        raise _apart(error)
     return None
+
+
+def _apart(error: CallError) -> CallError:
+    """The same error without its traceback, whose frames would hold the call, and through its flight the error."""
+    return CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)
