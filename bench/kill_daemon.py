@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 import trio
 
@@ -20,6 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script,
 
 from tests.support.kills import Tally, killing
 from tests.support.world import place
+
+
+_SHOWN_CHARS: Final = 2000
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -50,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         trio.run(lambda: _run(given.count, seed, tally, shown=not given.json))
     except* AssertionError as errors:
-        violation = " ".join(str(_first(errors)).split())
+        violation = " ".join(str(_first(errors)).split())[-_SHOWN_CHARS:]  # of a daemon that did not start, its log
     found = tally[0] if tally else Tally()
     if given.json:
         print(
