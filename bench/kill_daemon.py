@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script,
 from tests.support.kills import Tally, killing
 from tests.support.world import place
 
-
 _SHOWN_CHARS: Final = 2000
 
 

@@ -43,24 +43,29 @@ class _Waiter:
 
 
 class BodyBytes:
-    """The bound and who holds what of it; one instance a daemon."""
+    """The bound and who holds what of it; one instance a daemon.
+
+    Attributes:
+        free: bytes of the bound that nobody holds.
+        turns: the shares with waiters, whoever is next first.
+    """
 
     def __init__(self, most: int) -> None:
         """``most`` is the bound in bytes; at least as much as the largest frame, or that one waits for ever."""
         self._most = most
-        self._free = most
+        self.free = most
         self._shares: dict[str, Share] = {}
-        self._turns: dict[Share, None] = {}  # those with waiters, whoever is next first
+        self.turns: dict[Share, None] = {}
 
     @property
     def held(self) -> int:
         """Bytes held in all."""
-        return self._most - self._free
+        return self._most - self.free
 
     @property
     def waiting(self) -> int:
         """How many readers wait for room."""
-        return sum(len(share.waiting) for share in self._turns)
+        return sum(len(share.waiting) for share in self.turns)
 
     def share_of(self, container: str) -> Share:
         """The container's share, common to its connections."""
@@ -72,13 +77,13 @@ class BodyBytes:
 
     def take_nowait(self, share: Share, size: int) -> bool:
         """Take ``size`` bytes if there is room and nobody waits; whether it did. Not a checkpoint."""
-        if self._turns:
+        if self.turns:
             return False
-        free = self._free - size
+        free = self.free - size
         held = share.held + size
         if held > free and (share.held or free < 0):
             return False
-        self._free = free
+        self.free = free
         share.held = held
         return True
 
@@ -86,8 +91,8 @@ class BodyBytes:
         """Take ``size`` bytes once it is this container's turn and there is room."""
         waiter = _Waiter(size)
         share.waiting.append(waiter)
-        self._turns.setdefault(share)
-        self._serve()
+        self.turns.setdefault(share)
+        self.serve()
         try:
             await waiter.granted.wait()
         except BaseException:
@@ -96,10 +101,10 @@ class BodyBytes:
 
     def give(self, share: Share, size: int) -> None:
         """Give bytes back. Not a checkpoint."""
-        self._free += size
+        self.free += size
         share.held -= size
-        if self._turns:
-            self._serve()
+        if self.turns:
+            self.serve()
 
     def _leave(self, share: Share, waiter: _Waiter) -> None:
         if waiter.granted.is_set():  # in the moment in which the wait was cancelled
@@ -107,35 +112,38 @@ class BodyBytes:
             return
         share.waiting.remove(waiter)
         if not share.waiting:
-            del self._turns[share]
-        self._serve()  # it may have been the one for whom room was kept
+            del self.turns[share]
+        self.serve()  # it may have been the one for whom room was kept
 
-    def _serve(self) -> None:
+    def serve(self) -> None:
         """Grant what fits, a frame a container in each round."""
         granted = True
         while granted:
             granted = False
-            for share in list(self._turns):
+            for share in list(self.turns):
                 size = share.waiting[0].size
-                if share.held and share.held + size > self._free - size:
+                if share.held and share.held + size > self.free - size:
                     continue  # it has its share
-                if size > self._free:
+                if size > self.free:
                     return
                 self._grant(share)
                 granted = True
 
     def _grant(self, share: Share) -> None:
         waiter = share.waiting.pop(0)
-        self._free -= waiter.size
+        self.free -= waiter.size
         share.held += waiter.size
-        del self._turns[share]
+        del self.turns[share]
         if share.waiting:
-            self._turns[share] = None  # behind the others
+            self.turns[share] = None  # behind the others
         waiter.granted.set()
 
 
 class Purse:
-    """What one connection holds: the frame at hand, and its calls in flight. Given back as a whole at its end."""
+    """What one connection holds: the frame at hand, and its calls in flight. Given back as a whole at its end.
+
+    Every call passes here twice; so where there is room it costs two sums and a comparison, written out.
+    """
 
     __slots__ = ("_bodies", "_calls", "_frame", "_share")
 
@@ -147,10 +155,18 @@ class Purse:
 
     def begin(self, size: int) -> bool:
         """Count the frame at hand, of ``size`` bytes, unless it is counted already; False where it must ``wait``."""
-        if self._frame or self._bodies.take_nowait(self._share, size):
-            self._frame = size
+        if self._frame:
             return True
-        return False
+        bodies, share = self._bodies, self._share
+        free, held = bodies.free - size, share.held + size
+        if bodies.turns or held > free:
+            if not bodies.take_nowait(share, size):
+                return False
+        else:
+            bodies.free = free
+            share.held = held
+        self._frame = size
+        return True
 
     async def wait(self, size: int) -> None:
         """Count the frame at hand once there is room. Bounded: what is held has deadlines, and turns go round."""
@@ -158,22 +174,32 @@ class Purse:
         self._frame = size
 
     def keep(self, call_id: str) -> None:
-        """The frame has become a call."""
+        """The frame at hand has become a call in flight."""
         self._calls[call_id] = self._frame
         self._frame = 0
 
     def drop(self) -> None:
-        """The frame has come to nothing."""
-        self._bodies.give(self._share, self._frame)
+        """The frame at hand has come to nothing."""
+        self._give(self._frame)
         self._frame = 0
 
     def answered(self, call_id: str) -> None:
-        """A call has been answered."""
-        self._bodies.give(self._share, self._calls.pop(call_id))
+        """A call in flight has been answered, or the one that the frame at hand held."""
+        size = self._calls.pop(call_id, 0)
+        if not size:
+            size, self._frame = self._frame, 0
+        self._give(size)
 
     def empty(self) -> None:
         """The connection has ended: give everything back. A second time does nothing."""
         size = self._frame + sum(self._calls.values())
         self._frame = 0
         self._calls.clear()
-        self._bodies.give(self._share, size)
+        self._give(size)
+
+    def _give(self, size: int) -> None:
+        bodies = self._bodies
+        bodies.free += size
+        self._share.held -= size
+        if bodies.turns:
+            bodies.serve()

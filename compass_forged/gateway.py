@@ -334,7 +334,6 @@ class _Connection:
             self._refuse(Fault("invalid_argument", "call_id: already in flight on this connection"), call.call_id)
             return
         self._in_flight[call.call_id] = None
-        self._purse.keep(call.call_id)
         if not (self._slots.free and self._container_slots.free):
             self._uncork()
         await self._take_slots(call.call_id)
@@ -379,6 +378,7 @@ class _Connection:
             self._answer(fault_frame(nothing, call_id))
         else:
             self._in_flight[call_id] = pending
+            self._purse.keep(call_id)
 
     def _answer(self, reply: ReplyFrame) -> None:
         """A call's reply: its id is free, and its slots, before it can be seen."""
