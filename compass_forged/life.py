@@ -173,6 +173,9 @@ class Life:
             self._reply(end or self._given_up_reply(cut_off=cut_off))
         elif self.sent:
             self._home.records.late(self, end)
+        # The cycles end here: in them, what a call held, up to a frame each, would wait for the garbage collector.
+        self._fault = None
+        self.context.guard = _OVER[self.sent]
 
     def _came_of_it(self) -> ReplyFrame | None:
         if self._result is not None:
@@ -238,6 +241,20 @@ class Life:
         self._given_up = True
         if self.scope is not None:
             self.scope.cancel()
+
+
+class _Over:
+    """The guard of a call that has ended: nothing goes out for it any more."""
+
+    def __init__(self, *, sent: bool) -> None:
+        self.sent = sent
+
+    async def sending(self) -> None:
+        """See ``WriteGuard``."""
+        raise RuntimeError("the call has ended")
+
+
+_OVER: Final = (_Over(sent=False), _Over(sent=True))
 
 
 class CallRecords:

@@ -1,4 +1,7 @@
+import enum
+import gc
 import math
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,7 +16,7 @@ from compass_forged.hub import CallDeadlines, Hub
 from compass_forged.life import fault_frame
 from compass_forged.observability import Counters
 from compass_forged.policy import error_result
-from compass_forged.ports import CallContext, Caller
+from compass_forged.ports import CallContext, Caller, Work
 from compass_forged.sessions import SessionTable
 from compass_forged.supervise import RestartPolicy, supervise
 from compass_forged.wire.schema import Arm, ErrorResult, FaultFrame, ForgeCall, ReplyFrame, ResultArm, ResultFrame
@@ -1010,3 +1013,60 @@ async def test_no_line_holds_a_body(autojump_clock: MockClock, events: Logged) -
 def test_a_faults_message_is_made_safe() -> None:
     frame = fault_frame(Fault("internal", "at /home/x/y\n!", retry_after_ms=2), "9")
     assert frame == FaultFrame(call_id="9", code="internal", message="at [path] !", retry_after_ms=2)
+
+
+# --- what is left of a call -----------------------------------------------------------------------------------------
+
+
+class _Ends(enum.Enum):
+    AT_ONCE = enum.auto()
+    LATER = enum.auto()
+    FAULT = enum.auto()
+    DEADLINE = enum.auto()
+    ABANDONED = enum.auto()
+    CANCELLED = enum.auto()
+
+
+@pytest.mark.parametrize("how", _Ends)
+async def test_a_call_that_has_ended_is_let_go_without_the_garbage_collector(
+    how: _Ends, autojump_clock: MockClock
+) -> None:
+    class Service:
+        def begin(self, _caller: Caller, _call: ForgeCall, context: CallContext) -> ResultArm | Work:
+            if how is _Ends.AT_ONCE:
+                return a_result()
+
+            async def work() -> ResultArm:
+                if how is not _Ends.CANCELLED:
+                    await context.guard.sending()
+                if how is _Ends.FAULT:
+                    raise Fault("unavailable", "x")
+                await trio.sleep(1 if how is _Ends.LATER else 70)
+                return a_result()
+
+            return work
+
+    async with trio.open_nursery() as nursery:
+        hub = Hub(table_of(session_of()), counters=Counters())
+        hub.wire(Service())
+        await nursery.start(hub.run)
+        for _ in range(2):  # the first leaves a worker behind, and what it keeps for good
+            call = call_of(WRITE, "held")
+            gc.collect()
+            gc.disable()
+            try:
+                before = sys.getrefcount(call)
+                replies: list[ReplyFrame] = []
+                life = hub.submit("s-1", call, replies.append)
+                if how in {_Ends.ABANDONED, _Ends.CANCELLED}:
+                    await trio.sleep(0.5)
+                    assert life is not None
+                    life.abandon()
+                await trio.sleep(100)
+                del life
+                assert len(replies) == (how not in {_Ends.ABANDONED, _Ends.CANCELLED})
+                assert hub.in_flight == 0
+                assert sys.getrefcount(call) == before
+            finally:
+                gc.enable()
+        nursery.cancel_scope.cancel()

@@ -158,6 +158,10 @@ def status(config_path: Path | None, run_dir: Path | None, *, as_json: bool) -> 
     click.echo(f"compass-forged {found.version}, pid {found.pid}, host {found.host_id}: {state}")
     click.echo(f"store {store}; forges {', '.join(found.forges) or 'none'}")
     click.echo(f"containers {found.containers}, sessions {found.sessions}, calls in flight {found.calls_in_flight}")
+    if found.memory:
+        most = f" of {_mebibytes(found.memory.limit)}: {found.memory.stage}" if found.memory.limit else ", no limit"
+        held = _mebibytes(found.request_bytes_held)
+        click.echo(f"memory {_mebibytes(found.memory.used)}{most}; requests held {held}")
     if found.credentials:
         _table(
             ["FORGE", "CREDENTIAL", "STATE", "REMAINING", "RESETS IN", "IN FLIGHT", "WAITING"],
@@ -182,6 +186,10 @@ def status(config_path: Path | None, run_dir: Path | None, *, as_json: bool) -> 
                 for row in found.counters
             ],
         )
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / (1 << 20):.1f} MiB"
 
 
 def _gid(group: str | None) -> int | None:

@@ -70,12 +70,21 @@ class _Flight:
 class Creates:
     """The creates of all callers. State: flights, memos at hand, and records that are owed."""
 
-    def __init__(self, store: Store, *, ref_secret: bytes, counters: Counters, limits: ServiceLimits) -> None:
-        """``ref_secret`` keys the ``ref`` of stamped creates."""
+    def __init__(
+        self,
+        store: Store,
+        *,
+        ref_secret: bytes,
+        counters: Counters,
+        limits: ServiceLimits,
+        check_create: Callable[[], None] | None = None,
+    ) -> None:
+        """``ref_secret`` keys the ``ref`` of stamped creates; ``check_create`` refuses what would be new."""
         self._store = store
         self._ref_secret = ref_secret
         self._counters = counters
         self._limits = limits
+        self._check_create = check_create
         self._flights: dict[Key, _Flight] = {}
         self._at_hand: OrderedDict[Key, AuthoredArtifact] = OrderedDict()
         # Bounded by the creates that were in flight when the store went away: no other is let through.
@@ -131,7 +140,7 @@ class Creates:
                 return replayed(memo, mismatch=memo.fingerprint != fingerprint)
             return await self._send(bound, arm, key, flight)
         except CallError as error:
-            flight.error = error
+            flight.error = _apart(error)
             raise
         except (ForgeError, StoreError) as error:
             flight.error = to_call_error(error, write=True)
@@ -148,6 +157,8 @@ class Creates:
             flight.done.set()
 
     async def _send(self, bound: BoundCall, arm: CreateArm, key: Key | None, flight: _Flight | None) -> ResultArm:
+        if self._check_create is not None:
+            self._check_create()
         body = bound.stamp(arm.body, ref=self._ref(bound, key))  # 6. stamp
         made = await _create(bound, arm, body)  # 7. provider
         artifact = AuthoredArtifact(
@@ -272,5 +283,10 @@ def _joined(flight: _Flight, fingerprint: bytes) -> ResultArm | None:
     if error is not None and (
         error.outcome == "unknown" or (error.outcome == "rejected" and flight.fingerprint == fingerprint)
     ):
-        raise CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)
+        raise _apart(error)
     return None
+
+
+def _apart(error: CallError) -> CallError:
+    """The same error without its traceback, whose frames would hold the call, and through its flight the error."""
+    return CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)

@@ -200,3 +200,13 @@ def test_a_child_that_says_nothing_in_time_is_named(tmp_path: Path) -> None:
         pytest.raises(ChildFailed, match="said nothing"),
     ):
         silent.line(0.01)
+
+
+@pytest.mark.postgres
+def test_killing_daemons_prints_what_came_of_every_create() -> None:
+    done = run_quickly("kill_daemon.py", "--count", "2", "--seed", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (report["kills"], report["creates"], report["seed"], report["violation"]) == (2, 16, 3, "")
+    assert sum(report["found"].values()) == 16
+    assert report["duplicates"] <= report["found"].get("in the window", 0)
