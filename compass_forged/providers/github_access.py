@@ -1,6 +1,6 @@
 """What the operations of GitHub that need several requests share: the caller, who we are, and reading whole lists."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -64,7 +64,9 @@ def check_moved(answer: ForgeAnswer, repo: str, context: CallContext) -> None:
 
 
 @contextmanager
-def failing_as(outcome: Outcome, *, refused: Outcome | None = None, sent: Outcome | None = None) -> Iterator[None]:
+def failing_as(
+    outcome: Outcome, *, refused: Outcome | None = None, sent: Outcome | None = None
+) -> Generator[None, None, None]:
     """Give what fails in the block the outcome that it has for the whole write of which it is a part.
 
     Args:

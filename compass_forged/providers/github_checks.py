@@ -19,6 +19,7 @@ from compass_forged.wire.schema import Checks
 
 Outcome: TypeAlias = Literal["failure", "pending", "success", "neutral"]
 
+State: TypeAlias = Literal["failure", "pending", "success", "neutral", "none"]
 Ask: TypeAlias = Callable[[str, str, int, int], HttpRequest]
 """(repo, commit, items a page, page) to the request for a page of one of the two sources."""
 
@@ -26,6 +27,7 @@ FAILED_SHOWN: Final = 50
 NAME_SHOWN_CHARS: Final = 200
 
 _FAILURES: Final = frozenset({"failure", "error", "cancelled", "timed_out", "action_required", "startup_failure"})
+_WORST_FIRST: Final[tuple[Outcome, ...]] = ("failure", "pending", "success", "neutral")
 _NOT_BLOCKING: Final = frozenset({"neutral", "skipped"})
 
 
@@ -155,7 +157,6 @@ def roll_up(checks: Iterable[Check], *, complete: bool) -> Checks | None:
     outcomes = {check.outcome for check in newest.values()}
     if "failure" not in outcomes and not complete:
         return None
-    order: tuple[Outcome, ...] = ("failure", "pending", "success", "neutral")
-    state = next((outcome for outcome in order if outcome in outcomes), None)
+    state: State = next((outcome for outcome in _WORST_FIRST if outcome in outcomes), "none")
     failed = sorted({check.name[:NAME_SHOWN_CHARS] for check in newest.values() if check.outcome == "failure"})
-    return Checks(state=state or "none", total=min(len(newest), COUNT_MAX), failed=failed[:FAILED_SHOWN])
+    return Checks(state=state, total=min(len(newest), COUNT_MAX), failed=failed[:FAILED_SHOWN])
