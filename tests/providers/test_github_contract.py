@@ -24,6 +24,7 @@ from compass_forged.providers.github_dialect import GitHubDialect, detail_of
 from compass_forged.providers.github_issues import ListPosition, read_issue_page, write_cursor
 from compass_forged.providers.http import HttpAnswer, HttpRequest
 from compass_forged.wire.schema import (
+    GHOST,
     Checks,
     CommentOnIssue,
     CommentOnPullRequest,
@@ -233,13 +234,13 @@ def test_every_known_answer_about_pull_requests_translates() -> None:
     )
     assert (review.review_id, review.verdict) == ("80", "request_changes")
     listed = reviews.read_reviews(told("review-list-200-every-state"), HELLO, 12)
-    assert [each.review.verdict for each in listed.good] == [
-        "approved", "changes_requested", "commented", "dismissed", "pending"
-    ]  # fmt: skip
-    assert listed.good[-1].review.author.login
+    verdicts = [each.review.verdict for each in listed.good]
+    assert verdicts == ["approved", "changes_requested", "commented", "pending", "dismissed"]
+    assert [each.review.author == GHOST for each in listed.good] == [False, False, True, False, False]
     comments = threads.read_review_comments(told("review-comment-list-200"), HELLO, 1)
     assert comments.broken == ()
-    assert [thread.path for thread in threads.threads_of(comments.good)].count("file1.txt")
+    lines = [(thread.line, len(thread.comments)) for thread in threads.threads_of(comments.good)]
+    assert lines == [(2, 2), (None, 1), (None, 1)]
     assert threads.read_review_comments(told("review-comments-of-review-200"), HELLO, 1).good
     assert [file.path for file in files.read_files(told("pull-files-200")).good] == ["file1.txt"]
     runs = checks.read_check_runs(told("check-runs-200")).good
