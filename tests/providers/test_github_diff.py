@@ -10,7 +10,7 @@ from compass_forged.providers import github_diff
 from compass_forged.providers.github_diff import Anchor, Spot, anchors, find_spots, fits
 from compass_forged.wire.schema import InlineComment
 
-PATCH = "\n".join(
+PATCH = "\n".join(  # noqa: FLY002 -- a row for each row
     [
         "@@ -1,3 +1,4 @@ def first():",
         " one",
