@@ -32,7 +32,7 @@ import trio_asyncio
 from compass_forged.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable, ValueRefused
 from compass_forged.observability import get_logger
 from compass_forged.store.connect import ConnectParams
-from compass_forged.store.jobs import Job, Joint, Row, joined, take_joined
+from compass_forged.store.jobs import Executor, Job, Joint, Row, Work, joined, take_joined
 from compass_forged.store.lanes import FairQueue
 from compass_forged.store.statements import Statement
 from compass_forged.store.unwrap import unwrapped
@@ -71,27 +71,6 @@ class Timeouts:
     lock: float = 1.0
     answer: float = 5.0
     connect: float = 5.0
-
-
-class Executor:
-    """Runs statements on the connection of one job. Lives in asyncio land: use it only inside a bridge's job."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
-        self._connection = connection
-
-    async def fetch(self, statement: Statement, *arguments: object) -> list[Row]:
-        """The statement's rows. The connection prepares each statement once."""
-        rows: list[Row] = await self._connection.fetch(statement.sql, *arguments)
-        return rows
-
-    async def run_script(self, sql: str) -> None:
-        """Run a script of several statements without parameters (a migration)."""
-        await self._connection.execute(sql)
-
-
-Work = Callable[[Executor], Awaitable[T]]
 
 
 class Ears(Protocol):
@@ -160,7 +139,8 @@ class Bridge:
         Raises:
             StoreError: as in ``fetch``, and never for another row's fault.
         """
-        return bool(await self._call(joined(row, lane)))
+        rows = await self._call(joined(row, lane))
+        return bool(rows)
 
     async def transaction(self, work: Work[T]) -> T:
         """Run ``work`` in one transaction; an exception out of it rolls back and is raised here.

@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from compass_forged.errors import HostTaken, SchemaMismatch
+from compass_forged.errors import HostTaken, RequestKeyTaken, SchemaMismatch
 from compass_forged.ports import (
     PROVIDER_NUMBERS,
     Account,
@@ -24,10 +24,10 @@ from compass_forged.ports import (
     Subscription,
 )
 from compass_forged.store import rules
-from compass_forged.store.bridge import Bridge, ErrorMaker, Executor, Timeouts, open_bridge
+from compass_forged.store.bridge import Bridge, ErrorMaker, Timeouts, open_bridge
 from compass_forged.store.connect import DsnOrParams, as_params
 from compass_forged.store.ears import CHANNEL, HostEars
-from compass_forged.store.jobs import Joint, Pair, Row
+from compass_forged.store.jobs import Executor, Joint, Pair, Row
 from compass_forged.store.migrate import check_schema, migrate
 from compass_forged.store.news import SessionMailbox
 from compass_forged.store.statements import Statement, statements
@@ -138,7 +138,13 @@ class PostgresStore:
         if key is not None:
             marks.add((agent_id, key))
         row = Joint(self._record, _values(artifact), frozenset(marks))
-        if not await self._bridge.write(row, lane=agent_id):
+        try:
+            recorded = await self._bridge.write(row, lane=agent_id)
+        except RequestKeyTaken:
+            # Where another connection records the very same at this moment, the server may stumble over the key before
+            # it finds the coordinate. It has waited for the other's end before it said so: now it can tell.
+            recorded = await self._bridge.write(row, lane=agent_id)
+        if not recorded:
             raise rules.artifact_owned_by_another(artifact.coordinate)
 
     async def authored_artifact_by_request_id(self, agent_id: int, client_request_id: str) -> AuthoredArtifact | None:

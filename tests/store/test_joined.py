@@ -1,6 +1,7 @@
 """Records that wait together are sent together, and nobody can tell but by the clock."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,9 @@ import trio.testing
 from compass_forged.errors import ArtifactOwnedByAnother, RequestKeyTaken, StoreError, StoreUnavailable, ValueRefused
 from compass_forged.ports import Account, AuthoredArtifact
 from compass_forged.store import bridge as bridge_module
-from compass_forged.store.bridge import Executor, Timeouts, open_bridge
+from compass_forged.store.bridge import Timeouts, open_bridge
 from compass_forged.store.connect import ConnectParams
-from compass_forged.store.jobs import Row
+from compass_forged.store.jobs import Executor, Row
 from compass_forged.store.postgres import PostgresStore, open_postgres_store
 from compass_forged.store.statements import Statement
 from tests.support.postgres import psql
@@ -164,7 +165,7 @@ async def test_a_key_that_is_taken_is_its_own_conflict_and_costs_the_others_a_st
         [authored(issue(2), scout), authored(issue(3), scout, "key-1"), authored(issue(4), scout, "key-4")],
     )
     assert raised == [None, RequestKeyTaken, None]
-    assert sent == [(TOGETHER, 3), (ALONE, 1), (ALONE, 1), (ALONE, 1)]
+    assert sent == [(TOGETHER, 3), *[(ALONE, 1)] * 4]  # the one that was refused was asked twice
     assert [row.coordinate.number for row in await store.list_authored_artifacts()] == [1, 2, 4]
 
 
@@ -204,7 +205,7 @@ async def test_one_key_twice_is_never_in_one_statement(
         ],
     )
     assert raised == [None, RequestKeyTaken, None]
-    assert sent == [(TOGETHER, 2), (ALONE, 1)]
+    assert sent == [(TOGETHER, 2), (ALONE, 1), (ALONE, 1)]
 
 
 async def test_a_row_that_is_locked_elsewhere_delays_its_neighbours_and_fails_itself_alone(
@@ -347,6 +348,20 @@ async def scout_dsn() -> str:
     async with open_postgres_store(dsn, connections=1, apply_migrations=False) as store:
         await empty(store)
     return dsn
+
+
+async def test_the_very_same_record_from_many_sides_at_once_is_one_row_and_no_conflict(scout_dsn: str) -> None:
+    async with AsyncExitStack() as stack:
+        stores = [
+            await stack.enter_async_context(open_postgres_store(scout_dsn, connections=2, apply_migrations=False))
+            for _ in range(3)
+        ]
+        scout = (await bind(stores[0], "scout")).account
+        for number in range(1, 51):
+            async with trio.open_nursery() as nursery:
+                for store in stores * 2:
+                    nursery.start_soon(store.record_authored_artifact, authored(issue(number), scout, f"key-{number}"))
+    assert psql(scout_dsn, "SELECT count(*) FROM forge_authored_artifacts") == "50"
 
 
 async def test_a_storm_of_cancellations_leaves_connections_and_index_whole(scout_dsn: str) -> None:
