@@ -44,7 +44,7 @@ _log = get_logger(__name__)
 _QUEUE_LIMIT: Final = 1024
 _LANE_LIMIT: Final = 256
 """How many calls may wait in all, and of one asker. A container has half as many calls in flight."""
-_JOIN_AT_MOST: Final = 32
+JOIN_AT_MOST: Final = 32
 """How many rows go in one statement. Of 64 that wait, two connections then write half each while the other half's
 callers are told; more in one statement makes a row hardly cheaper."""
 _BACKOFF_FIRST_SECONDS: Final = 0.05
@@ -96,9 +96,16 @@ class Bridge:
     """A small crew of connections to one Postgres. Made by ``open_bridge``."""
 
     def __init__(
-        self, params: ConnectParams, *, connections: int, timeouts: Timeouts, constraints: Mapping[str, ErrorMaker]
+        self,
+        params: ConnectParams,
+        *,
+        connections: int,
+        timeouts: Timeouts,
+        constraints: Mapping[str, ErrorMaker],
+        join_at_most: int,
     ) -> None:
         self._params = params
+        self._join_at_most = join_at_most
         self._timeouts = timeouts
         self._constraints = constraints
         self._queue: FairQueue[Job[Any]] = FairQueue()
@@ -213,7 +220,7 @@ class Bridge:
 
     def take(self) -> "Job[Any] | None":
         """The next job, or None where nothing waits."""
-        job = take_joined(self._queue, _JOIN_AT_MOST)
+        job = take_joined(self._queue, self._join_at_most)
         self._wake_one()
         return job
 
@@ -643,6 +650,7 @@ async def open_bridge(
     connections: int = 4,
     timeouts: Timeouts | None = None,
     constraints: Mapping[str, ErrorMaker] | None = None,
+    join_at_most: int = JOIN_AT_MOST,
 ) -> AsyncGenerator[Bridge, None]:
     """Connect to a Postgres for the length of the block; the block's end closes every connection within seconds.
 
@@ -651,12 +659,19 @@ async def open_bridge(
         connections: how many connections are held.
         timeouts: how long what may take.
         constraints: which error stands for which violated constraint, by the constraint's name.
+        join_at_most: how many rows that wait together are sent as one statement; 1 sends each by itself.
 
     Raises:
         StoreUnavailable: the operator's: Postgres cannot be reached, or refuses the role; says which one and why.
         ConfigError: the operator's: the connection string cannot be used.
     """
-    bridge = Bridge(params, connections=connections, timeouts=timeouts or Timeouts(), constraints=constraints or {})
+    bridge = Bridge(
+        params,
+        connections=connections,
+        timeouts=timeouts or Timeouts(),
+        constraints=constraints or {},
+        join_at_most=join_at_most,
+    )
     with unwrapped():
         async with trio.open_nursery() as nursery:
             await nursery.start(bridge.run)
