@@ -97,6 +97,19 @@ GOALS_OF: dict[str, set[str]] = {
         "idle_pipelined_10",
         "idle_pipelined_100",
     },
+    "store": {
+        "lookup_asyncpg",
+        "record_asyncpg",
+        "joined_asyncpg",
+        "joined_unjoined",
+        "lookup_us",
+        "lookup_asyncpg_us",
+        "record_us",
+        "record_asyncpg_us",
+        "joined_rate",
+        "unjoined_rate",
+        "asyncpg_rate",
+    },
 }
 WITHOUT_GOAL = {
     "first_median",
@@ -106,6 +119,13 @@ WITHOUT_GOAL = {
     "ready_cpu_trio",
     "resident_memory",
     "resident_trio",
+    "lookup_us",
+    "lookup_asyncpg_us",
+    "record_us",
+    "record_asyncpg_us",
+    "joined_rate",
+    "unjoined_rate",
+    "asyncpg_rate",
 }
 
 
@@ -121,7 +141,15 @@ def check_verdict(goal: dict[str, Any]) -> None:
     assert goal["title"]
 
 
-@pytest.mark.parametrize("name", ["unwaited", "isolation", pytest.param("footprint", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "unwaited",
+        "isolation",
+        pytest.param("footprint", marks=pytest.mark.postgres),
+        pytest.param("store", marks=pytest.mark.postgres),
+    ],
+)
 def test_a_benchmark_prints_one_json_object_with_a_verdict_on_each_goal(name: str) -> None:
     done = run_quickly(f"bench_{name}.py", "--quick", "--json", "--repetitions", "1")
     assert done.returncode == 0, done.stderr

@@ -216,7 +216,7 @@ async def test_a_forge_that_ignores_a_filter_does_not_lead_astray(other: dict[st
 
 
 def by_path(**parts: Any) -> GitHubProvider:
-    """GitHub, whose pull request 7 has each part as told: ``pull``, ``comments``, ``reviews``, ``threads`` and so on."""
+    """GitHub, whose pull request 7 has each part as told: ``pull``, ``comments``, ``reviews`` and so on."""
     told = {"pull": pull_json(), "comments": [], "reviews": [], "threads": [], "runs": [], "statuses": [], **parts}
     bodies = {
         f"/repos/{REPO}/pulls/7": told["pull"],
