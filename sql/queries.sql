@@ -167,6 +167,42 @@ JOIN forge_authored_artifacts AS artifact USING (forge_provider, forge_host, rep
 JOIN agent_accounts AS agent ON agent.id = artifact.agent_account_id
 JOIN user_accounts AS owner ON owner.id = artifact.owner_user_id;
 
+-- name: subscribe
+-- Writes a subscription and that its repository is followed, or wakes the one there is; no row back beyond the limit $8.
+WITH wanted AS (
+  SELECT $1::bigint AS agent_account_id, $2::smallint AS forge_provider, $3::text AS forge_host, $4::text AS repo,
+    $5::text AS kind, $6::bigint AS number, $7::text AS session_id
+  WHERE (SELECT count(*) FROM agent_forge_subscriptions WHERE agent_account_id = $1) < $8::bigint
+    OR EXISTS (
+      SELECT FROM agent_forge_subscriptions
+      WHERE (agent_account_id, forge_provider, forge_host, repo, kind, number) = ($1, $2, $3, $4, $5, $6)
+    )
+), followed AS (
+  INSERT INTO forge_repo_subscriptions (forge_provider, forge_host, repo)
+  SELECT forge_provider, forge_host, repo FROM wanted
+  ON CONFLICT ON CONSTRAINT forge_repo_subscriptions_repo_key DO NOTHING
+)
+INSERT INTO agent_forge_subscriptions AS stored (
+  agent_account_id, forge_provider, forge_host, repo, kind, number, session_id
+)
+SELECT agent_account_id, forge_provider, forge_host, repo, kind, number, session_id FROM wanted
+ON CONFLICT ON CONSTRAINT agent_forge_subscriptions_artifact_key DO UPDATE SET
+  session_id = CASE WHEN stored.ended_at IS NULL THEN stored.session_id ELSE EXCLUDED.session_id END,
+  ended_at = NULL
+RETURNING subscription_id, forge_provider, forge_host, repo, kind, number, session_id, ended_at IS NULL AS live;
+
+-- name: subscription
+-- One of an agent's own subscriptions, live or ended.
+SELECT subscription_id, forge_provider, forge_host, repo, kind, number, session_id, ended_at IS NULL AS live
+FROM agent_forge_subscriptions
+WHERE agent_account_id = $1 AND subscription_id = $2;
+
+-- name: unsubscribe
+-- Ends one of an agent's own subscriptions; one that has ended stays as it is.
+UPDATE agent_forge_subscriptions SET ended_at = coalesce(ended_at, greatest(now(), created_at))
+WHERE agent_account_id = $1 AND subscription_id = $2
+RETURNING subscription_id;
+
 -- name: store_secret
 -- A key that all daemons of this store share.
 SELECT value FROM store_secrets WHERE name = $1;

@@ -21,6 +21,7 @@ from compass_forged.ports import (
     Session,
     SessionBinding,
     SessionWatch,
+    Subscription,
 )
 from compass_forged.store import rules
 from compass_forged.store.bridge import Bridge, ErrorMaker, Executor, Row, Timeouts, open_bridge
@@ -192,6 +193,30 @@ class PostgresStore:
             wanted[row["position"] - 1]: IndexedAuthor(row["agent"], row["owner"], row["session_id"]) for row in rows
         }
 
+    async def subscribe(self, account: Account, coordinate: Coordinate, session_id: str) -> Subscription:
+        """Keep that the agent wants to hear of an artifact; one statement."""
+        rules.check_subscription(coordinate, session_id)
+        rows = await self._bridge.fetch(
+            self._sql["subscribe"],
+            *(rules.as_id(account.agent_id), PROVIDER_NUMBERS[coordinate.provider], *coordinate[1:]),
+            *(session_id, rules.SUBSCRIPTIONS_LIMIT),
+            lane=account.agent_id,
+        )
+        if not rows:
+            raise rules.subscriptions_exhausted()
+        return _subscription(rows[0])
+
+    async def subscription(self, agent_id: int, subscription_id: str) -> Subscription | None:
+        """One of the agent's own subscriptions, live or ended."""
+        key = (rules.as_id(agent_id), rules.as_subscription(subscription_id))
+        rows = await self._bridge.fetch(self._sql["subscription"], *key, lane=agent_id)
+        return _subscription(rows[0]) if rows else None
+
+    async def unsubscribe(self, agent_id: int, subscription_id: str) -> bool:
+        """End one of the agent's own subscriptions."""
+        key = (rules.as_id(agent_id), rules.as_subscription(subscription_id))
+        return bool(await self._bridge.fetch(self._sql["unsubscribe"], *key, lane=agent_id))
+
 
 @asynccontextmanager
 async def open_postgres_store(
@@ -228,10 +253,18 @@ def _session(row: Row) -> Session:
     return Session(row["session_id"], row["container"], _account(row), scope)
 
 
+def _subscription(row: Row) -> Subscription:
+    return Subscription(str(row["subscription_id"]), _coordinate(row), row["session_id"], row["live"])
+
+
+def _coordinate(row: Row) -> Coordinate:
+    provider = _PROVIDER_WORDS[row["forge_provider"]]
+    return Coordinate(provider, row["forge_host"], row["repo"], row["kind"], row["number"])
+
+
 def _artifact(row: Row) -> AuthoredArtifact:
-    at = Coordinate(_PROVIDER_WORDS[row["forge_provider"]], row["forge_host"], row["repo"], row["kind"], row["number"])
     return AuthoredArtifact(
-        coordinate=at,
+        coordinate=_coordinate(row),
         repo=row["repo_display"],
         account=_account(row),
         session_id=row["session_id"],
