@@ -118,6 +118,37 @@ ON CONFLICT ON CONSTRAINT forge_authored_artifacts_pkey DO UPDATE SET
 WHERE stored.agent_account_id = EXCLUDED.agent_account_id
 RETURNING agent_account_id;
 
+-- name: record_authored_artifacts
+-- The same for many rows at once, no two of one coordinate or one key; answers the positions that have a row now.
+WITH wanted AS (
+  SELECT * FROM unnest(
+    $1::smallint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::text[],
+    $10::text[], $11::bytea[], $12::text[], $13::text[], $14::bigint[]
+  ) WITH ORDINALITY AS given (
+    forge_provider, forge_host, repo, kind, number, repo_display, agent_account_id, owner_user_id, session_id,
+    client_request_id, request_fingerprint, url, forge_created_at, created_at_unix_ms, position
+  )
+), written AS (
+  INSERT INTO forge_authored_artifacts AS stored (
+    forge_provider, forge_host, repo, kind, number, repo_display, agent_account_id, owner_user_id, session_id,
+    client_request_id, request_fingerprint, url, forge_created_at, created_at_unix_ms
+  )
+  SELECT forge_provider, forge_host, repo, kind, number, repo_display, agent_account_id, owner_user_id, session_id,
+    client_request_id, request_fingerprint, url, forge_created_at, created_at_unix_ms
+  FROM wanted
+  -- In one order everywhere, so that two of these wait for each other's rows in turn and not for one another.
+  ORDER BY forge_provider, forge_host COLLATE "C", repo COLLATE "C", kind COLLATE "C", number
+  ON CONFLICT ON CONSTRAINT forge_authored_artifacts_pkey DO UPDATE SET
+    client_request_id = coalesce(stored.client_request_id, EXCLUDED.client_request_id),
+    request_fingerprint = coalesce(stored.request_fingerprint, EXCLUDED.request_fingerprint)
+  WHERE stored.agent_account_id = EXCLUDED.agent_account_id
+  RETURNING forge_provider, forge_host, repo, kind, number
+)
+SELECT wanted.position
+FROM wanted JOIN written
+  ON (wanted.forge_provider, wanted.number) = (written.forge_provider, written.number)
+  AND (wanted.forge_host, wanted.repo, wanted.kind) = (written.forge_host, written.repo, written.kind);
+
 -- name: artifact_by_request_id
 -- The memo: what an agent created under a key.
 SELECT artifact.forge_provider, artifact.forge_host, artifact.repo, artifact.kind, artifact.number,
