@@ -370,8 +370,8 @@ class Bridge:
 class _Patience:
     """Gives a connection up on which one job takes too long. Asyncio land.
 
-    One timer that looks, when it rings, whether the job of that time is still there: one for each job would cost as much
-    as a hop, and stay in the loop's heap until its time.
+    One timer, which looks when it rings how long the job of that moment has had: a timer for each job would cost as
+    much as a hop, and stay in the loop's heap until its time.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -499,7 +499,9 @@ class _Worker:
         except Exception as error:  # noqa: BLE001 -- whatever the job raised belongs to its caller
             self._patience.end()
             # What the server refuses it has undone; where the connection was lost, nobody knows.
-            refused = isinstance(error, asyncpg.PostgresError) and not isinstance(error, asyncpg.PostgresConnectionError)
+            refused = isinstance(error, asyncpg.PostgresError) and not isinstance(
+                error, asyncpg.PostgresConnectionError
+            )
             parts = job.fall_apart() if refused else ()
             self._bridge.put_back(parts)
             if not parts:

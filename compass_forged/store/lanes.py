@@ -42,13 +42,11 @@ class FairQueue(Generic[T]):
         ``take``. ``fits`` is asked once for each item that is looked at, right before the item is taken.
         """
         taken: list[T] = []
-        giving = list(self._lanes)
+        giving = deque(self._lanes)
         while giving and len(taken) < at_most:
-            gave = []
-            for lane in giving:
-                if len(taken) < at_most and fits(self._lanes[lane][0]) and self._give(lane, taken):
-                    gave.append(lane)
-            giving = gave
+            lane = giving.popleft()
+            if fits(self._lanes[lane][0]) and self._give(lane, taken):
+                giving.append(lane)
         return taken
 
     def _give(self, lane: object, taken: list[T]) -> bool:
