@@ -213,6 +213,10 @@ class HostTaken(StoreConflict):
     """Another daemon runs under the same ``host_id``: the operator's; each daemon of a store needs its own."""
 
 
+class SubscriptionsExhausted(StoreConflict):
+    """The agent has as many subscriptions as one may have, ended ones included. Nothing was written."""
+
+
 class ValueRefused(StoreError):
     """A value that the store's schema does not admit: this program's own fault, since values are judged long before.
 

@@ -133,6 +133,23 @@ class IndexedAuthor:
 
 
 @dataclass(frozen=True, slots=True)
+class Subscription:
+    """A row of what agents want to hear of.
+
+    Attributes:
+        subscription_id: what the agent is told: a version 4 UUID in its canonical form.
+        coordinate: of what.
+        session_id: in which session it was begun, or begun again.
+        live: whether it stands; False once it has ended.
+    """
+
+    subscription_id: str
+    coordinate: Coordinate
+    session_id: str
+    live: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SessionNews:
     """A hint that sessions of a host have changed in the store; what is true now, ``load_host`` says.
 
@@ -242,6 +259,29 @@ class Store(Protocol):
         """Who wrote these artifacts, for those that the index holds, in one query.
 
         ``asker`` is the account on whose behalf this is asked: whoever waits is served in turns by account.
+        """
+        ...
+
+    async def subscribe(self, account: Account, coordinate: Coordinate, session_id: str) -> Subscription:
+        """Keep that the agent wants to hear of an artifact, and that its repository is followed; no cursor is set.
+
+        Idempotent: one row for an agent and a coordinate, so that subscribing again answers the same id; one that has
+        ended is live again, under this session.
+
+        Raises:
+            SubscriptionsExhausted: the agent has as many as it may have, ended ones included.
+        """
+        ...
+
+    async def subscription(self, agent_id: int, subscription_id: str) -> Subscription | None:
+        """One of the agent's own subscriptions, live or ended; None for another's as for one that never was."""
+        ...
+
+    async def unsubscribe(self, agent_id: int, subscription_id: str) -> bool:
+        """End one of the agent's own subscriptions; again is no error.
+
+        Returns:
+            Whether the agent has, or had, a subscription of that id: False for another's as for one that never was.
         """
         ...
 

@@ -4,7 +4,7 @@ Every method is one statement or one short transaction, and can be asked again: 
 asking again is how to find out what stands.
 """
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
@@ -21,11 +21,13 @@ from compass_forged.ports import (
     Session,
     SessionBinding,
     SessionWatch,
+    Subscription,
 )
 from compass_forged.store import rules
-from compass_forged.store.bridge import Bridge, ErrorMaker, Executor, Row, Timeouts, open_bridge
+from compass_forged.store.bridge import Bridge, ErrorMaker, Executor, Timeouts, open_bridge
 from compass_forged.store.connect import DsnOrParams, as_params
 from compass_forged.store.ears import CHANNEL, HostEars
+from compass_forged.store.jobs import Joint, Pair, Row
 from compass_forged.store.migrate import check_schema, migrate
 from compass_forged.store.news import SessionMailbox
 from compass_forged.store.statements import Statement, statements
@@ -48,6 +50,7 @@ class PostgresStore:
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
         self._sql = statements()
+        self._record = Pair(self._sql["record_authored_artifact"], self._sql["record_authored_artifacts"])
 
     @property
     def available(self) -> bool:
@@ -128,20 +131,15 @@ class PostgresStore:
             yield mailbox
 
     async def record_authored_artifact(self, artifact: AuthoredArtifact) -> None:
-        """Write the ownership row and the memo in one statement."""
-        at = artifact.coordinate
+        """Write the ownership row and the memo in one statement, which those that wait at the same time share."""
         rules.check_artifact(artifact)
-        rows = await self._bridge.fetch(
-            self._sql["record_authored_artifact"],
-            PROVIDER_NUMBERS[at.provider],
-            *(at.host, at.repo, at.kind, at.number, artifact.repo),
-            *(rules.as_id(artifact.account.agent_id), rules.as_id(artifact.account.owner_id), artifact.session_id),
-            *(artifact.client_request_id, artifact.fingerprint, artifact.url),
-            *(artifact.created_at, rules.unix_ms(artifact.created_at)),
-            lane=artifact.account.agent_id,
-        )
-        if not rows:
-            raise rules.artifact_owned_by_another(at)
+        agent_id, key = artifact.account.agent_id, artifact.client_request_id
+        marks: set[Hashable] = {artifact.coordinate}
+        if key is not None:
+            marks.add((agent_id, key))
+        row = Joint(self._record, _values(artifact), frozenset(marks))
+        if not await self._bridge.write(row, lane=agent_id):
+            raise rules.artifact_owned_by_another(artifact.coordinate)
 
     async def authored_artifact_by_request_id(self, agent_id: int, client_request_id: str) -> AuthoredArtifact | None:
         """The memo: what the agent created under this key, or None."""
@@ -192,6 +190,30 @@ class PostgresStore:
             wanted[row["position"] - 1]: IndexedAuthor(row["agent"], row["owner"], row["session_id"]) for row in rows
         }
 
+    async def subscribe(self, account: Account, coordinate: Coordinate, session_id: str) -> Subscription:
+        """Keep that the agent wants to hear of an artifact; one statement."""
+        rules.check_subscription(coordinate, session_id)
+        rows = await self._bridge.fetch(
+            self._sql["subscribe"],
+            *(rules.as_id(account.agent_id), PROVIDER_NUMBERS[coordinate.provider], *coordinate[1:]),
+            *(session_id, rules.SUBSCRIPTIONS_LIMIT),
+            lane=account.agent_id,
+        )
+        if not rows:
+            raise rules.subscriptions_exhausted()
+        return _subscription(rows[0])
+
+    async def subscription(self, agent_id: int, subscription_id: str) -> Subscription | None:
+        """One of the agent's own subscriptions, live or ended."""
+        key = (rules.as_id(agent_id), rules.as_subscription(subscription_id))
+        rows = await self._bridge.fetch(self._sql["subscription"], *key, lane=agent_id)
+        return _subscription(rows[0]) if rows else None
+
+    async def unsubscribe(self, agent_id: int, subscription_id: str) -> bool:
+        """End one of the agent's own subscriptions."""
+        key = (rules.as_id(agent_id), rules.as_subscription(subscription_id))
+        return bool(await self._bridge.fetch(self._sql["unsubscribe"], *key, lane=agent_id))
+
 
 @asynccontextmanager
 async def open_postgres_store(
@@ -228,10 +250,28 @@ def _session(row: Row) -> Session:
     return Session(row["session_id"], row["container"], _account(row), scope)
 
 
+def _subscription(row: Row) -> Subscription:
+    return Subscription(str(row["subscription_id"]), _coordinate(row), row["session_id"], row["live"])
+
+
+def _coordinate(row: Row) -> Coordinate:
+    provider = _PROVIDER_WORDS[row["forge_provider"]]
+    return Coordinate(provider, row["forge_host"], row["repo"], row["kind"], row["number"])
+
+
+def _values(artifact: AuthoredArtifact) -> tuple[object, ...]:
+    at = artifact.coordinate
+    return (
+        *(PROVIDER_NUMBERS[at.provider], at.host, at.repo, at.kind, at.number, artifact.repo),
+        *(rules.as_id(artifact.account.agent_id), rules.as_id(artifact.account.owner_id), artifact.session_id),
+        *(artifact.client_request_id, artifact.fingerprint, artifact.url),
+        *(artifact.created_at, rules.unix_ms(artifact.created_at)),
+    )
+
+
 def _artifact(row: Row) -> AuthoredArtifact:
-    at = Coordinate(_PROVIDER_WORDS[row["forge_provider"]], row["forge_host"], row["repo"], row["kind"], row["number"])
     return AuthoredArtifact(
-        coordinate=at,
+        coordinate=_coordinate(row),
         repo=row["repo_display"],
         account=_account(row),
         session_id=row["session_id"],

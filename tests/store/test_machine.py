@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from compass_forged.errors import StoreError
-from compass_forged.ports import Account, ContainerSpec, Session, SessionBinding, Store
+from compass_forged.ports import Account, ContainerSpec, Session, SessionBinding, Store, Subscription
 from compass_forged.store.memory import MemoryStore
 from compass_forged.store.postgres import PostgresStore
 from tests.support.stores import authored, empty, issue, open_store
@@ -77,6 +77,8 @@ def _without_ids(answer: Any) -> Any:
         return (answer.agent, answer.owner)
     if isinstance(answer, Session):
         return (answer.session_id, answer.container, _without_ids(answer.account), answer.scope)
+    if isinstance(answer, Subscription):
+        return (answer.coordinate, answer.session_id, answer.live)
     if hasattr(answer, "coordinate"):
         fields = [getattr(answer, name) for name in answer.__dataclass_fields__]
         return tuple(_without_ids(value) for value in fields)
@@ -95,6 +97,7 @@ class StoresAlike(RuleBasedStateMachine):
         assert self.portal.store is not None
         self.stores: tuple[Store, Store] = (MemoryStore(), self.portal.store)
         self.accounts: dict[str, tuple[Account, Account]] = {}
+        self.subscriptions: list[tuple[str, str]] = []
         self.portal.run(empty, self.portal.store)
 
     def both(self, call: Callable[[Store, int], Awaitable[Any]]) -> list[Any]:
@@ -161,6 +164,26 @@ class StoresAlike(RuleBasedStateMachine):
     @rule(places=st.lists(PLACES, max_size=4))
     def attribution(self, places: list[Any]) -> None:
         self.both(lambda store, _which: store.attribution_of(places))
+
+    @rule(agent=AGENTS, place=PLACES, session=SESSIONS)
+    def subscribe(self, agent: str, place: Any, session: str) -> None:
+        if agent in self.accounts:
+            accounts = self.accounts[agent]
+            made = self.both(lambda store, which: store.subscribe(accounts[which], place, session))
+            ids = (made[0].subscription_id, made[1].subscription_id)
+            known = {which: {pair[which] for pair in self.subscriptions} for which in (0, 1)}
+            assert (ids[0] in known[0]) == (ids[1] in known[1])  # the same id again in both, or a new one in both
+            if ids not in self.subscriptions:
+                self.subscriptions.append(ids)
+
+    @rule(agent=AGENTS, which_one=st.integers(0, 5), end=st.booleans())
+    def subscription(self, agent: str, which_one: int, end: bool) -> None:
+        if agent in self.accounts and self.subscriptions:
+            ids = self.subscriptions[which_one % len(self.subscriptions)]
+            accounts = self.accounts[agent]
+            if end:
+                self.both(lambda store, which: store.unsubscribe(accounts[which].agent_id, ids[which]))
+            self.both(lambda store, which: store.subscription(accounts[which].agent_id, ids[which]))
 
     @invariant()
     def all_that_is_kept_is_alike(self) -> None:
