@@ -147,6 +147,16 @@ def strip(body: str) -> str:
     return _strip_lines(rest) if may_hold_header(rest) else rest
 
 
+def strip_below(body: str) -> str:
+    """``body`` with the header of ours that stands on top of it, and without any other line that reads as one.
+
+    ``strip`` over the result then removes that header and its separator, and changes nothing else.
+    """
+    found = _OUR_TOP.match(body)
+    top = found[0] if found else ""
+    return top + strip(body[len(top) :])
+
+
 def _without_our_own(body: str) -> str:
     """``body`` without the header and separator that ``stamp`` puts on top.
 

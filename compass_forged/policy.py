@@ -123,6 +123,9 @@ def _check_inline(place: str, comment: InlineComment) -> None:
         _number(f"{place}.start_line", comment.start_line)
     for name, side in (("side", comment.side), ("start_side", comment.start_side)):
         _one_of(f"{place}.{name}", side or "RIGHT", SIDES)
+    side = comment.side or "RIGHT"
+    if comment.start_line > comment.line and (comment.start_side or side) == side:
+        raise invalid(f"{place}.start_line: must not be behind line, which is the last line of the range")
     _words(f"{place}.body", comment.body)
 
 
@@ -190,7 +193,7 @@ def _from_store(error: StoreError) -> CallError:
     return CallError("internal", "the daemon's store refused this record; nothing was sent", outcome="not_sent")
 
 
-def _from_forge(error: ForgeError) -> CallError:  # noqa: PLR0911 -- a table: one return per row
+def _from_forge(error: ForgeError) -> CallError:  # noqa: C901, PLR0911 -- a table: one return per row
     match error:
         case errors.Unsupported():
             return CallError(
@@ -212,13 +215,25 @@ def _from_forge(error: ForgeError) -> CallError:  # noqa: PLR0911 -- a table: on
                 retry_after_ms=max(1, round(error.retry_after_seconds * 1000)),
             )
         case errors.ForgeUnavailable():
-            return CallError("unavailable", str(error), outcome=error.outcome)
+            return CallError(
+                "unavailable",
+                str(error),
+                outcome=error.outcome,
+                retry_after_ms=round(error.retry_after_seconds * 1000),
+            )
         case errors.BadAnswer():
             return CallError(
-                "internal", f"the forge answered {error.status} and its answer cannot be used", outcome="unknown"
+                "internal", f"the forge answered {error.status} and its answer cannot be used", outcome=error.outcome
             )
-        case errors.BadRepo() | errors.BadCursor():
+        case errors.BadRepo() | errors.BadCursor() | errors.BadReview():
             return invalid(str(error))
+        case errors.PullRequestExists():
+            shown = f": {error.number}" if error.number else ", and the forge does not show which"
+            return CallError(
+                "already_exists", f"a pull request for that head and base exists{shown}", outcome=error.outcome
+            )
+        case errors.ForgePrecondition():
+            return CallError("failed_precondition", str(error), outcome=error.outcome)
         case errors.IsPullRequest():
             return CallError(
                 "invalid_argument", "that number is a pull request; read it with get_pull_request", outcome="rejected"

@@ -18,7 +18,7 @@ import anyio
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from compass_forged.emulator import basic_routes, issue_routes
+from compass_forged.emulator import basic_routes, check_routes, issue_routes, pull_routes, review_routes
 from compass_forged.emulator.control import Control
 from compass_forged.emulator.limits import Limits, LimitSettings, Window
 from compass_forged.emulator.refusals import DOCS, Refused, bad_credentials, no_route, unsupported_version
@@ -106,8 +106,8 @@ class Forge:
         self.log = RequestLog()
         self._requests = 0
         self._routes = Routes()
-        self._routes.include(basic_routes.routes)
-        self._routes.include(issue_routes.routes)
+        for module in (basic_routes, issue_routes, pull_routes, review_routes, check_routes):
+            self._routes.include(module.routes)
         self._control = Control(self, self.settings.control_token)
         self.reset()
 
