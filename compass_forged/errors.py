@@ -60,6 +60,10 @@ class CallError(ForgedError):
         self.retry_after_ms = retry_after_ms
 
 
+class PromiseBroken(ForgedError):
+    """This program was about to break what it promises: its own fault. Raised before anything is sent."""
+
+
 # --- providers ------------------------------------------------------------------------------------------------------
 
 

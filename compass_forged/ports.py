@@ -32,6 +32,9 @@ Role: TypeAlias = Literal["author", "reviewer"]
 PROVIDER_NUMBERS: Mapping[str, int] = {"github": 1, "gitlab": 2, "forgejo": 3, "linear": 4}
 """How a provider is written in the store; a test compares it with the schema's CHECK."""
 
+WITHOUT_PULL_REQUESTS: frozenset[str] = frozenset({"linear"})
+"""Providers whose forges have no pull requests, and so no reviews of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
