@@ -200,18 +200,18 @@ def to_call_error(error: CallError | ForgeError | StoreError, *, write: bool, se
     """The in-band answer for what a provider or a store raised: the one place where codes are chosen.
 
     Args:
-        error: what was raised; a ``CallError`` has its code already.
+        error: what was raised; a ``CallError`` has its code already. It stays as it is: others may hold it too.
         write: whether a write failed. The outcome of a read is "".
         sent: whether a byte of the write may have gone out. Then nothing is ``not_sent``, whoever says so.
     """
     if isinstance(error, CallError):
-        found = error
+        found = CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)
     else:
         found = _from_store(error, sent=sent) if isinstance(error, StoreError) else _from_forge(error)
     if not write:
         found.outcome = ""
-    elif sent and found.outcome == "not_sent":
-        found.outcome = "unknown"
+    elif found.outcome in {"", "not_sent"}:
+        found.outcome = "unknown" if sent else "not_sent"
     return found
 
 

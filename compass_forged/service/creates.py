@@ -134,10 +134,7 @@ class Creates:
                 self._remember(key, memo)
                 return replayed(memo, mismatch=memo.fingerprint != fingerprint)
             return await self._send(bound, arm, key, flight)
-        except CallError as error:
-            flight.error = error
-            raise
-        except (ForgeError, StoreError) as error:
+        except (CallError, ForgeError, StoreError) as error:
             flight.error = to_call_error(error, write=True, sent=bound.context.guard.sent)
             raise
         finally:

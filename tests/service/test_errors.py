@@ -2,6 +2,8 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compass_forged import observability
 from compass_forged.errors import (
@@ -10,6 +12,7 @@ from compass_forged.errors import (
     BadCursor,
     BadRepo,
     BadReview,
+    CallError,
     Fault,
     ForeignAnswer,
     ForgeError,
@@ -19,9 +22,12 @@ from compass_forged.errors import (
     IsPullRequest,
     PullRequestExists,
     RateLimited,
+    StoreUnavailable,
+    SubscriptionsExhausted,
     Unsupported,
+    ValueRefused,
 )
-from compass_forged.policy import MESSAGE_MAX_CHARS, NOT_FOUND_MESSAGE
+from compass_forged.policy import MESSAGE_MAX_CHARS, NOT_FOUND_MESSAGE, error_result, to_call_error
 from compass_forged.providers.fake import Step
 from compass_forged.wire.codec import encode_reply
 from compass_forged.wire.schema import READ_ARMS, Arm, CreateIssue, ForgeRef, PullRequest, ResultFrame, arm_name
@@ -201,6 +207,55 @@ async def test_a_message_is_one_short_clean_line(arm: Arm, kind: type[ForgeError
     for secret in (TOKEN, "access_token", "/etc/compass"):
         assert secret not in message
     encode_reply(ResultFrame(call_id="1", result=result))
+
+
+SECRETS = (TOKEN, "github_pat_" + "a1" * 30, "lin_api_" + "a1" * 20, "Bearer " + "a1" * 20)
+parts = st.text(max_size=120) | st.sampled_from(
+    [
+        *SECRETS,
+        "https://api.example/x?token=hunter2",
+        " /run/secrets/forge-author ",
+        "\n",
+        "\x1b[31m",
+        "\u2029",
+        "\ud800",
+    ]
+)
+
+
+@given(st.lists(parts, max_size=12).map(" ".join), st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_whatever_a_forge_or_a_store_says_is_told_short_clean_and_truly(
+    words: str, number: int, write: bool, sent: bool
+) -> None:
+    outcomes = {"not_sent", "rejected", "unknown"}
+    for error in (
+        ForgeStatus(422, words),
+        ForgeStatus(410, words),
+        ForgeStatus(308, words, moved_to=words),
+        ForgeStatus(404, words),
+        RateLimited(number, words, outcome="not_sent"),
+        ForgeUnavailable(words, outcome="not_sent", retry_after_seconds=number),
+        BadCredentials(words, words),
+        BadAnswer(number, words),
+        BadRepo(words),
+        BadReview(words),
+        BadCursor(words),
+        ForgePrecondition(words),
+        PullRequestExists(found_pull(number)),
+        Unsupported(words, words),
+        SubscriptionsExhausted(words),
+        StoreUnavailable(words),
+        ValueRefused(words),
+        CallError("unavailable", words, outcome="not_sent"),
+    ):
+        told = error_result(to_call_error(error, write=write, sent=sent))
+        assert len(told.message) <= MESSAGE_MAX_CHARS
+        assert len(told.message.splitlines()) <= 1
+        assert not any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in told.message)
+        assert not any(secret in told.message for secret in (*SECRETS, "hunter2", "/run/secrets"))
+        assert told.outcome in (outcomes - ({"not_sent"} if sent else set()) if write else {""})
+        assert told.retry_after_ms >= 0
+        encode_reply(ResultFrame(call_id="1", result=told))
 
 
 async def test_a_loaded_secret_is_cut_out_by_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
