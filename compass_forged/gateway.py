@@ -16,7 +16,9 @@ from typing import Protocol, TypeAlias
 
 import trio
 
+from compass_forged.bodies import BodyBytes, Purse
 from compass_forged.errors import Fault
+from compass_forged.idle import IdleClock
 from compass_forged.life import fault_frame
 from compass_forged.observability import Counters, get_logger
 from compass_forged.sessions import SessionTable
@@ -32,8 +34,10 @@ _SLICE_BYTES = 256 << 10
 """The clock of a send is renewed after so much of it: a peer that keeps reading is never dropped."""
 _LARGE_BYTES = 512 << 10
 """Only answers over this are kept from a container that does not read: what answers a write is always shorter."""
-_FRAMES_MAX = 32
+_TURN_MAX = 32
 """So many frames in a row may be answered or started before other tasks get a turn: a receive may hold 13,000."""
+_TURN_BYTES = 4 << 10
+"""Of large frames, each so many bytes count as one more: a body is read when its call begins."""
 
 
 class Pending(Protocol):
@@ -60,6 +64,9 @@ class GatewayLimits:
         outbox_max_bytes: replies waiting to be sent; above it the reader stops reading.
         backlog_max_bytes: replies of a container waiting to be sent, over all its connections; above it large answers
             become ``resource_exhausted``.
+        bodies_max_bytes: requests held of all containers together, from the moment a frame's length is known to the
+            answer of its call; at it readers stop and take turns. No less than ``frame_max_bytes``.
+        idle_seconds: a connection over which nothing happens for this long is closed; 0 is never.
         frame_seconds: from a frame's first byte the rest must come within this; the clock stands while the daemon
             itself is not reading.
         send_seconds: a client that does not take its replies for this long is dropped.
@@ -71,8 +78,14 @@ class GatewayLimits:
     calls_per_container: int = 128
     outbox_max_bytes: int = 1 << 20
     backlog_max_bytes: int = 64 << 20
+    bodies_max_bytes: int = 128 << 20
+    idle_seconds: float = 0.0
     frame_seconds: float = 10.0
     send_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.bodies_max_bytes < self.frame_max_bytes:
+            raise ValueError("bodies_max_bytes must be at least frame_max_bytes, or the largest frame waits for ever")
 
 
 @dataclass(slots=True)
@@ -93,6 +106,7 @@ class Gateway:
         self.relay = relay
         self.counters = counters
         self.limits = limits or GatewayLimits()
+        self.bodies = BodyBytes(self.limits.bodies_max_bytes)
         self._slots: dict[str, CallSlots] = {}
         self._backlogs: dict[str, Backlog] = {}
         self._connections: Counter[str] = Counter()
@@ -152,6 +166,7 @@ class Gateway:
         """The container was closed: drop what is kept for it."""
         self._slots.pop(container, None)
         self._backlogs.pop(container, None)
+        self.bodies.forget(container)
 
 
 class CallSlots:
@@ -187,9 +202,9 @@ class _Connection:
     """One connection's state: the calls in flight, by id, and the replies that wait to be sent."""
 
     __slots__ = (
-        "_backlog", "_changed", "_container", "_container_slots", "_corked", "_finishing", "_gateway", "_in_flight",
-        "_limits", "_nursery", "_outbox", "_outbox_bytes", "_scope", "_send_nowait", "_slots", "_stream", "_writer",
-        "_writing",
+        "_backlog", "_changed", "_container", "_container_slots", "_corked", "_finishing", "_gateway", "_idle",
+        "_in_flight", "_limits", "_nursery", "_outbox", "_outbox_bytes", "_purse", "_scope", "_send_nowait", "_slots",
+        "_stream", "_writer", "_writing",
     )  # fmt: skip
 
     def __init__(self, gateway: Gateway, stream: trio.abc.Stream, container: str) -> None:
@@ -200,6 +215,8 @@ class _Connection:
         self._container = container
         self._container_slots = gateway.calls_of(container)
         self._backlog = gateway.backlog_of(container)
+        self._purse = Purse(gateway.bodies, container)
+        self._idle = IdleClock(self._limits.idle_seconds) if self._limits.idle_seconds else None
         self._in_flight: dict[str, Pending | None] = {}
         self._slots = CallSlots(self._limits.calls_per_connection)
         self._outbox: list[bytes] = []
@@ -234,6 +251,7 @@ class _Connection:
 
     def _hang_up(self) -> None:
         """The peer is gone, and reading is over: nobody waits for what is under way."""
+        self._purse.empty()
         pending, self._in_flight = self._in_flight, {}
         for call in pending.values():
             self._container_slots.give()
@@ -250,7 +268,7 @@ class _Connection:
         """
         buffer = FrameBuffer(self._limits.frame_max_bytes)
         left = math.inf
-        frames = 0
+        turn = 0
         while True:
             try:
                 payload = buffer.next_frame()
@@ -260,17 +278,22 @@ class _Connection:
                 return
             if payload is not None:
                 left = math.inf
+                if not self._purse.begin(len(payload)):
+                    await self._room_for(len(payload))
                 self._corked = True
                 await self._accept(payload)
-                frames += 1
-                if frames % _FRAMES_MAX == 0:
+                turn += 1 + len(payload) // _TURN_BYTES
+                if turn >= _TURN_MAX:
+                    turn = 0
                     self._uncork()
                     await trio.lowlevel.checkpoint()
                 continue
             self._uncork()
             if not buffer.in_frame:
-                data = await self._stream.receive_some(_RECEIVE_BYTES)
+                data = await (self._stream.receive_some(_RECEIVE_BYTES) if self._idle is None else self._unless_idle())
             else:
+                if (size := buffer.frame_bytes) and not self._purse.begin(size):
+                    await self._room_for(size)
                 left = min(left, self._limits.frame_seconds)
                 began = trio.current_time()
                 data = None
@@ -284,6 +307,21 @@ class _Connection:
             if not data:
                 return
             buffer.feed(data)
+
+    async def _room_for(self, size: int) -> None:
+        """Wait until what all containers hold leaves room for the frame at hand."""
+        self._uncork()
+        self._gateway.counters.add("body_waits")
+        await self._purse.wait(size)
+
+    async def _unless_idle(self) -> bytes:
+        """What comes next; b"" once the connection has been idle for too long, as if the peer had closed."""
+        assert self._idle is not None  # noqa: S101 -- the caller has looked
+        data = await self._idle.receive(self._stream, _RECEIVE_BYTES, lambda: self.owes)
+        if data is None:
+            self._gateway.counters.add("connections_idle_closed")
+            _log.info("idle connection closed", container=self._container)
+        return data or b""
 
     async def _accept(self, payload: bytes) -> None:
         """Answer a frame at once, or start its call once there is room for it."""
@@ -315,6 +353,7 @@ class _Connection:
             raise
 
     def _refuse(self, fault: Fault, call_id: str = "") -> None:
+        self._purse.drop()
         self._gateway.counters.add("frames_refused")
         self._send(fault_frame(fault, call_id))
 
@@ -342,6 +381,7 @@ class _Connection:
             self._answer(fault_frame(nothing, call_id))
         else:
             self._in_flight[call_id] = pending
+            self._purse.keep(call_id)
 
     def _answer(self, reply: ReplyFrame) -> None:
         """A call's reply: its id is free, and its slots, before it can be seen."""
@@ -350,6 +390,9 @@ class _Connection:
         del self._in_flight[reply.call_id]
         self._slots.give()
         self._container_slots.give()
+        self._purse.answered(reply.call_id)
+        if self._idle is not None:
+            self._idle.touch()
         self._send(reply)
 
     # --- writing ----------------------------------------------------------------------------------------------------

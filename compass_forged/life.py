@@ -40,7 +40,8 @@ _log = get_logger(__name__)
 _CALL_LINE: Final = FrequentEvent(
     _log,
     "call",
-    ("container", "session", "agent", "arm", "coordinate", "code", "outcome", "ms", "forge_requests"),
+    words=("container", "session", "agent", "arm", "coordinate", "code", "outcome"),
+    numbers=("ms", "forge_requests"),
 )
 
 _End: TypeAlias = Literal["deadline", "disconnect", "unbound", "stopping"]
@@ -172,6 +173,9 @@ class Life:
             self._reply(end or self._given_up_reply(cut_off=cut_off))
         elif self.sent:
             self._home.records.late(self, end)
+        # The cycles end here: in them, what a call held, up to a frame each, would wait for the garbage collector.
+        self._fault = None
+        self.context.guard = _OVER[self.sent]
 
     def _came_of_it(self) -> ReplyFrame | None:
         if self._result is not None:
@@ -239,6 +243,20 @@ class Life:
             self.scope.cancel()
 
 
+class _Over:
+    """The guard of a call that has ended: nothing goes out for it any more."""
+
+    def __init__(self, *, sent: bool) -> None:
+        self.sent = sent
+
+    async def sending(self) -> None:
+        """See ``WriteGuard``."""
+        raise RuntimeError("the call has ended")
+
+
+_OVER: Final = (_Over(sent=False), _Over(sent=True))
+
+
 class CallRecords:
     """What is told of calls: one line and one count at the end of each."""
 
@@ -265,13 +283,15 @@ class CallRecords:
         arm = arm_name(call.arm)
         self._calls.add(arm, code)
         _CALL_LINE.info(
-            session.container if session else "",
-            session_id,
-            session.account.agent if session else "",
-            arm,
-            context.coordinate if context else "",
-            code,
-            outcome,
+            (
+                session.container if session else "",
+                session_id,
+                session.account.agent if session else "",
+                arm,
+                context.coordinate if context else "",
+                code,
+                outcome,
+            ),
             round((trio.current_time() - began) * 1000, 3),
             context.forge_requests if context else 0,
         )

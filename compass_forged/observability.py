@@ -9,11 +9,12 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, MutableMapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import isfinite
-from typing import Any, Final, Literal, TextIO, TypeAlias
+from time import time_ns
+from typing import Any, Final, Literal, TextIO, TypeAlias, TypeVar
 
 import structlog
 
@@ -21,6 +22,7 @@ from compass_forged.logsink import LineSink
 
 LOG_STRING_MAX_CHARS: Final = 200
 LOG_TRACEBACK_MAX_CHARS: Final = 16_000
+_T = TypeVar("_T", bound=Hashable)
 LogFormat: TypeAlias = Literal["json", "console", "auto"]
 
 _TOKEN_SHAPES = re.compile(
@@ -31,10 +33,10 @@ _secrets: set[str] = set()
 _caches: list[Callable[[], None]] = []
 
 
-def remembered(maxsize: int) -> Callable[[Callable[[str], str]], Callable[[str], str]]:
+def remembered(maxsize: int) -> Callable[[Callable[[_T], str]], Callable[[_T], str]]:
     """``lru_cache`` for what redacts: it forgets everything when another secret is registered."""
 
-    def remember(function: Callable[[str], str]) -> Callable[[str], str]:
+    def remember(function: Callable[[_T], str]) -> Callable[[_T], str]:
         cached = lru_cache(maxsize)(function)
         _caches.append(cached.cache_clear)
         return cached
@@ -49,30 +51,54 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 class FrequentEvent:
-    """One kind of INFO line that is written for every call, and costs a fifth of what structlog takes for it.
+    """One kind of INFO line that is written for every call, and costs a tenth of what structlog takes for it.
 
     Where JSON lines are written the line is rendered right here, with the same words in the same order; anywhere else
     (a console, a test that captures logs, a process that configured nothing) structlog gets it as usual.
     """
 
-    def __init__(self, logger: structlog.stdlib.BoundLogger, event: str, fields: tuple[str, ...]) -> None:
-        """``fields`` name what ``info`` takes, in its order."""
+    def __init__(
+        self, logger: structlog.stdlib.BoundLogger, event: str, words: tuple[str, ...], numbers: tuple[str, ...]
+    ) -> None:
+        """Name the fields.
+
+        Args:
+            logger: whose line it is.
+            event: what it is called.
+            words: fields whose values are few and come again: a line's rendering of them is kept.
+            numbers: the fields after them.
+        """
         self._logger = logger
         self._event = event
-        self._fields = fields
-        keys = "".join(f"{json.dumps(field)}: %s, " for field in fields)
-        self._line = f'{{{keys}"event": {json.dumps(event)}, "level": "info", "timestamp": "%s"}}'
+        self._words = words
+        self._fields = (*words, *numbers)
+        self._rest = "".join(f"{json.dumps(number)}: %s, " for number in numbers)
+        self._rest += f'"event": {json.dumps(event)}, "level": "info", "timestamp": "%s"}}'
+        self._rendered = remembered(4096)(self._render)
 
-    def info(self, *values: str | float) -> None:
+    def info(self, words: tuple[str, ...], *numbers: float) -> None:
         """Log one line."""
-        if not _lines.direct:
-            self._logger.info(self._event, **dict(zip(self._fields, values, strict=True)))
-            return
-        words = [
-            _json_word(value) if type(value) is str and len(value) <= _WORD_MAX_CHARS else _json_value("", value)
-            for value in values
-        ]
-        _lines.sink.msg(self._line % (*words, datetime.now(UTC).isoformat()[: -len("+00:00")] + "Z"))
+        if _lines.direct:
+            values = [repr(number) if isfinite(number) else _json_value("", number) for number in numbers]
+            _lines.sink.msg(self._rendered(words) + self._rest % (*values, _stamp(time_ns())))
+        else:
+            self._logger.info(self._event, **dict(zip(self._fields, (*words, *numbers), strict=True)))
+
+    def _render(self, words: tuple[str, ...]) -> str:
+        return "{" + "".join(
+            f"{json.dumps(field)}: {_json_value('', word)}, " for field, word in zip(self._words, words, strict=True)
+        )
+
+
+def _stamp(nanoseconds: int) -> str:
+    """The time as structlog's ISO stamps have it; of the second, which comes again, the text is kept."""
+    second, rest = divmod(nanoseconds, 1_000_000_000)
+    return f"{_second(second)}.{rest // 1000:06d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat()[: -len("+00:00")]
 
 
 class _Lines:

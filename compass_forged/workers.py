@@ -77,6 +77,7 @@ class WorkerPool:
 
     async def _work(self, first: Job) -> None:
         job: Job | None = first
+        del first
         while True:
             with trio.CancelScope() as scope:  # a new one once the last is spent
                 while True:
@@ -85,7 +86,10 @@ class WorkerPool:
                             return
                         job = await self._park()
                     at_hand, job = job, None
-                    await _do(at_hand, scope)
+                    try:
+                        await _do(at_hand, scope)
+                    finally:
+                        del at_hand  # a parked worker must not keep what its last job held
 
     async def _park(self) -> Job:
         task = current_task()

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import anyio
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from compass_forged.emulator import basic_routes, check_routes, issue_routes, pull_routes, review_routes
@@ -126,7 +126,10 @@ class Forge:
             await _lifespan(receive, send)
             return
         request = Request(scope, receive)
-        raw_body = await _read(request)
+        try:
+            raw_body = await _read(request)
+        except ClientDisconnect:
+            return  # within its request: nothing comes of it
         path = _raw_path(scope)
         if path.startswith("/_forge/"):
             await _send(send, self._control.answer(request, path, raw_body or b""))

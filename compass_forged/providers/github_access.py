@@ -105,7 +105,7 @@ async def read_list(
         read: the translator of a page.
         pages_max: how many pages are kept, and read at the most but one.
         newest: of a longer list keep the last pages, where the forge tells how many there are.
-        enough: whether what was read will do; asked after each page.
+        enough: whether what was read will do; asked after each page, the last one too. It may take items out.
 
     Raises:
         ForgeError: as the caller's ``read``.
@@ -137,7 +137,7 @@ async def _read_list(
         broken += len(found.broken)
         kept += 1
         more = _goes_on(answer, len(found.good) + len(found.broken), size)
-        if not more or enough(items):
+        if enough(items) or not more:
             return Listing(items, broken, complete and not more)
         last = last_page(answer) if newest and page == 1 else None
         if last is not None and last > pages_max:

@@ -1,5 +1,6 @@
 """Opening and reading a pull request at GitHub, both of which take several requests."""
 
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -200,10 +201,17 @@ async def _checks(access: Access, pull: PullRequest, context: CallContext) -> No
         partial(read_source, "check runs", checks.check_runs_request, checks.read_check_runs),
         partial(read_source, "statuses", checks.statuses_request, checks.read_statuses),
     )
-    complete = not unknown and all(source.complete and not source.broken for source in sources)
     found = [check for source in sources for check in source.items]
-    pull.checks = checks.roll_up(found, complete=complete)
-    if not complete:
-        why = f"the forge shows no {' and no '.join(sorted(unknown))}" if unknown else "there are too many to read"
-        held = "may be more than these" if pull.checks else "are not known"
-        pull.warnings.append(f"checks {held}: {why}")
+    why = _unsure(sources, unknown)
+    pull.checks = checks.roll_up(found, complete=not why)
+    if why:
+        pull.warnings.append(f"checks {'may be more than these' if pull.checks else 'are not known'}: {why}")
+
+
+def _unsure(sources: Sequence[Listing[checks.Check]], unknown: Collection[str]) -> str:
+    """Why what was read may not be all; "" if it is."""
+    if unknown:
+        return f"the forge shows no {' and no '.join(sorted(unknown))}"
+    if any(source.broken for source in sources):
+        return "some could not be read"
+    return "" if all(source.complete for source in sources) else "there are too many to read"

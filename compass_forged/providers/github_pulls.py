@@ -224,5 +224,5 @@ def _pull(raw: _Pull, answer: ForgeAnswer, forge: ForgeRef) -> PullRequest:
         base_ref=raw.base.ref,
         head_sha=raw.head.sha,
         draft=bool(raw.draft),
-        merged=bool(raw.merged) or raw.merged_at is not None,
+        merged=raw.merged_at is not None if raw.merged is None else raw.merged,  # a list tells the time alone
     )

@@ -74,12 +74,21 @@ class _Flight:
 class Creates:
     """The creates of all callers. State: flights, memos at hand, and records that are owed."""
 
-    def __init__(self, store: Store, *, ref_secret: bytes, counters: Counters, limits: ServiceLimits) -> None:
-        """``ref_secret`` keys the ``ref`` of stamped creates."""
+    def __init__(
+        self,
+        store: Store,
+        *,
+        ref_secret: bytes,
+        counters: Counters,
+        limits: ServiceLimits,
+        check_create: Callable[[], None] | None = None,
+    ) -> None:
+        """``ref_secret`` keys the ``ref`` of stamped creates; ``check_create`` refuses what would be new."""
         self._store = store
         self._ref_secret = ref_secret
         self._counters = counters
         self._limits = limits
+        self._check_create = check_create
         self._flights: dict[Key, _Flight] = {}
         self._at_hand: OrderedDict[Key, AuthoredArtifact] = OrderedDict()
         # Bounded by the creates that were in flight when the store went away: no other is let through.
@@ -135,6 +144,7 @@ class Creates:
                 return replayed(memo, mismatch=memo.fingerprint != fingerprint)
             return await self._send(bound, arm, key, flight)
         except (CallError, ForgeError, StoreError) as error:
+            # One of its own, without a traceback, whose frames would hold the call, and through its flight the error.
             flight.error = to_call_error(error, write=True, sent=bound.context.guard.sent)
             raise
         finally:
@@ -149,6 +159,8 @@ class Creates:
             flight.done.set()
 
     async def _send(self, bound: BoundCall, arm: CreateArm, key: Key | None, flight: _Flight | None) -> ResultArm:
+        if self._check_create is not None:
+            self._check_create()
         ref = self._ref(bound, key)
         stamped = msgspec.structs.replace(arm, body=bound.stamp(arm.body, ref=ref))  # 6. stamp
         try:

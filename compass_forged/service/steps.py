@@ -5,6 +5,7 @@ anything after it is touched. What needs no waiting is done, and if it comes to 
 must wait is handed back as work, so that nobody sets up a task for a refusal.
 """
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TypeAlias, assert_never
 
@@ -64,12 +65,24 @@ class ForgeService:
         ref_secret: bytes,
         counters: Counters,
         limits: ServiceLimits | None = None,
+        check_create: Callable[[], None] | None = None,
     ) -> None:
-        """``ref_secret`` keys the ``ref`` of stamped creates; all daemons of one store share it."""
+        """Make one.
+
+        Args:
+            store: keeps what was created.
+            registry: the forges.
+            ref_secret: keys the ``ref`` of stamped creates; all daemons of one store share it.
+            counters: where things are counted.
+            limits: deadlines.
+            check_create: asked right before something new is created; raises ``CallError`` where nothing may be now.
+        """
         limits = limits or ServiceLimits()
         self._registry = registry
         self._counters = counters
-        self._creates = Creates(store, ref_secret=ref_secret, counters=counters, limits=limits)
+        self._creates = Creates(
+            store, ref_secret=ref_secret, counters=counters, limits=limits, check_create=check_create
+        )
         self._reader = reads.Reader(store, counters=counters, limits=limits)
         self._subscriptions = Subscriptions(store)
 

@@ -32,7 +32,7 @@ import trio_asyncio
 from compass_forged.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable, ValueRefused
 from compass_forged.observability import get_logger
 from compass_forged.store.connect import ConnectParams
-from compass_forged.store.jobs import Job, Joint, Row, joined, take_joined
+from compass_forged.store.jobs import Executor, Job, Joint, Row, Work, joined, take_joined
 from compass_forged.store.lanes import FairQueue
 from compass_forged.store.statements import Statement
 from compass_forged.store.unwrap import unwrapped
@@ -44,7 +44,7 @@ _log = get_logger(__name__)
 _QUEUE_LIMIT: Final = 1024
 _LANE_LIMIT: Final = 256
 """How many calls may wait in all, and of one asker. A container has half as many calls in flight."""
-_JOIN_AT_MOST: Final = 32
+JOIN_AT_MOST: Final = 32
 """How many rows go in one statement. Of 64 that wait, two connections then write half each while the other half's
 callers are told; more in one statement makes a row hardly cheaper."""
 _BACKOFF_FIRST_SECONDS: Final = 0.05
@@ -73,27 +73,6 @@ class Timeouts:
     connect: float = 5.0
 
 
-class Executor:
-    """Runs statements on the connection of one job. Lives in asyncio land: use it only inside a bridge's job."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
-        self._connection = connection
-
-    async def fetch(self, statement: Statement, *arguments: object) -> list[Row]:
-        """The statement's rows. The connection prepares each statement once."""
-        rows: list[Row] = await self._connection.fetch(statement.sql, *arguments)
-        return rows
-
-    async def run_script(self, sql: str) -> None:
-        """Run a script of several statements without parameters (a migration)."""
-        await self._connection.execute(sql)
-
-
-Work = Callable[[Executor], Awaitable[T]]
-
-
 class Ears(Protocol):
     """Who listens. What is not awaited must neither raise nor block."""
 
@@ -117,9 +96,16 @@ class Bridge:
     """A small crew of connections to one Postgres. Made by ``open_bridge``."""
 
     def __init__(
-        self, params: ConnectParams, *, connections: int, timeouts: Timeouts, constraints: Mapping[str, ErrorMaker]
+        self,
+        params: ConnectParams,
+        *,
+        connections: int,
+        timeouts: Timeouts,
+        constraints: Mapping[str, ErrorMaker],
+        join_at_most: int,
     ) -> None:
         self._params = params
+        self._join_at_most = join_at_most
         self._timeouts = timeouts
         self._constraints = constraints
         self._queue: FairQueue[Job[Any]] = FairQueue()
@@ -160,7 +146,8 @@ class Bridge:
         Raises:
             StoreError: as in ``fetch``, and never for another row's fault.
         """
-        return bool(await self._call(joined(row, lane)))
+        rows = await self._call(joined(row, lane))
+        return bool(rows)
 
     async def transaction(self, work: Work[T]) -> T:
         """Run ``work`` in one transaction; an exception out of it rolls back and is raised here.
@@ -233,7 +220,7 @@ class Bridge:
 
     def take(self) -> "Job[Any] | None":
         """The next job, or None where nothing waits."""
-        job = take_joined(self._queue, _JOIN_AT_MOST)
+        job = take_joined(self._queue, self._join_at_most)
         self._wake_one()
         return job
 
@@ -663,6 +650,7 @@ async def open_bridge(
     connections: int = 4,
     timeouts: Timeouts | None = None,
     constraints: Mapping[str, ErrorMaker] | None = None,
+    join_at_most: int = JOIN_AT_MOST,
 ) -> AsyncGenerator[Bridge, None]:
     """Connect to a Postgres for the length of the block; the block's end closes every connection within seconds.
 
@@ -671,12 +659,19 @@ async def open_bridge(
         connections: how many connections are held.
         timeouts: how long what may take.
         constraints: which error stands for which violated constraint, by the constraint's name.
+        join_at_most: how many rows that wait together are sent as one statement; 1 sends each by itself.
 
     Raises:
         StoreUnavailable: the operator's: Postgres cannot be reached, or refuses the role; says which one and why.
         ConfigError: the operator's: the connection string cannot be used.
     """
-    bridge = Bridge(params, connections=connections, timeouts=timeouts or Timeouts(), constraints=constraints or {})
+    bridge = Bridge(
+        params,
+        connections=connections,
+        timeouts=timeouts or Timeouts(),
+        constraints=constraints or {},
+        join_at_most=join_at_most,
+    )
     with unwrapped():
         async with trio.open_nursery() as nursery:
             await nursery.start(bridge.run)

@@ -8,7 +8,7 @@ lock that it waits for, is never its neighbour's, and every caller has the answe
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import outcome
 import trio
@@ -17,7 +17,6 @@ from compass_forged.store.lanes import FairQueue
 from compass_forged.store.statements import Statement
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 TRANSACTION_ATTEMPTS: Final = 3
 
@@ -30,16 +29,37 @@ class Row(Protocol):
         ...
 
 
-class Executes(Protocol):
-    """A connection as a job sees it."""
+class Connection(Protocol):
+    """What a job needs of the driver's connection."""
+
+    async def fetch(self, query: str, /, *arguments: object) -> Any:
+        """The rows of one statement."""
+        ...
+
+    async def execute(self, query: str, /) -> Any:
+        """Run a script."""
+        ...
+
+
+class Executor:
+    """Runs statements on the connection of one job. Lives in asyncio land: use it only inside a bridge's job."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     async def fetch(self, statement: Statement, *arguments: object) -> list[Row]:
-        """The statement's rows."""
-        ...
+        """The statement's rows. The connection prepares each statement once."""
+        rows: list[Row] = await self._connection.fetch(statement.sql, *arguments)
+        return rows
 
     async def run_script(self, sql: str) -> None:
-        """Run a script of several statements without parameters."""
-        ...
+        """Run a script of several statements without parameters (a migration)."""
+        await self._connection.execute(sql)
+
+
+Work: TypeAlias = Callable[[Executor], Awaitable[T]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +106,7 @@ class Job(Generic[T]):
         answer: what came of it.
     """
 
-    work: Callable[[Executes], Awaitable[T]]
+    work: Work[T]
     in_transaction: bool
     lane: object = None
     joint: Joint | None = None

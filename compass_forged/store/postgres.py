@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from compass_forged.errors import HostTaken, SchemaMismatch
+from compass_forged.errors import HostTaken, RequestKeyTaken, SchemaMismatch
 from compass_forged.ports import (
     PROVIDER_NUMBERS,
     Account,
@@ -24,10 +24,10 @@ from compass_forged.ports import (
     Subscription,
 )
 from compass_forged.store import rules
-from compass_forged.store.bridge import Bridge, ErrorMaker, Executor, Timeouts, open_bridge
+from compass_forged.store.bridge import JOIN_AT_MOST, Bridge, ErrorMaker, Timeouts, open_bridge
 from compass_forged.store.connect import DsnOrParams, as_params
 from compass_forged.store.ears import CHANNEL, HostEars
-from compass_forged.store.jobs import Joint, Pair, Row
+from compass_forged.store.jobs import Executor, Joint, Pair, Row
 from compass_forged.store.migrate import check_schema, migrate
 from compass_forged.store.news import SessionMailbox
 from compass_forged.store.statements import Statement, statements
@@ -132,13 +132,19 @@ class PostgresStore:
 
     async def record_authored_artifact(self, artifact: AuthoredArtifact) -> None:
         """Write the ownership row and the memo in one statement, which those that wait at the same time share."""
-        rules.check_artifact(artifact)
+        created_ms = rules.check_artifact(artifact)
         agent_id, key = artifact.account.agent_id, artifact.client_request_id
         marks: set[Hashable] = {artifact.coordinate}
         if key is not None:
             marks.add((agent_id, key))
-        row = Joint(self._record, _values(artifact), frozenset(marks))
-        if not await self._bridge.write(row, lane=agent_id):
+        row = Joint(self._record, _values(artifact, created_ms), frozenset(marks))
+        try:
+            recorded = await self._bridge.write(row, lane=agent_id)
+        except RequestKeyTaken:
+            # Where another connection records the very same at this moment, the server may stumble over the key before
+            # it finds the coordinate. It has waited for the other's end before it said so: now it can tell.
+            recorded = await self._bridge.write(row, lane=agent_id)
+        if not recorded:
             raise rules.artifact_owned_by_another(artifact.coordinate)
 
     async def authored_artifact_by_request_id(self, agent_id: int, client_request_id: str) -> AuthoredArtifact | None:
@@ -217,7 +223,12 @@ class PostgresStore:
 
 @asynccontextmanager
 async def open_postgres_store(
-    place: DsnOrParams, *, connections: int = 4, timeouts: Timeouts | None = None, apply_migrations: bool = True
+    place: DsnOrParams,
+    *,
+    connections: int = 4,
+    timeouts: Timeouts | None = None,
+    apply_migrations: bool = True,
+    join_at_most: int = JOIN_AT_MOST,
 ) -> AsyncGenerator[PostgresStore, None]:
     """Open the store for the length of the block, its schema brought up to date first.
 
@@ -226,6 +237,7 @@ async def open_postgres_store(
         connections: how many connections are held; the calls beyond wait in a bounded queue.
         timeouts: how long what may take.
         apply_migrations: False only checks that the schema is this version's.
+        join_at_most: how many records that wait together are sent as one statement; 1 sends each by itself.
 
     Raises:
         StoreUnavailable: the operator's: the database cannot be reached; names it without its password.
@@ -235,7 +247,13 @@ async def open_postgres_store(
     params = as_params(place)
     if apply_migrations:
         await migrate(params)
-    async with open_bridge(params, connections=connections, timeouts=timeouts, constraints=CONSTRAINT_ERRORS) as bridge:
+    async with open_bridge(
+        params,
+        connections=connections,
+        timeouts=timeouts,
+        constraints=CONSTRAINT_ERRORS,
+        join_at_most=join_at_most,
+    ) as bridge:
         if not apply_migrations:
             await check_schema(bridge, params)
         yield PostgresStore(bridge)
@@ -259,13 +277,13 @@ def _coordinate(row: Row) -> Coordinate:
     return Coordinate(provider, row["forge_host"], row["repo"], row["kind"], row["number"])
 
 
-def _values(artifact: AuthoredArtifact) -> tuple[object, ...]:
+def _values(artifact: AuthoredArtifact, created_ms: int) -> tuple[object, ...]:
     at = artifact.coordinate
     return (
         *(PROVIDER_NUMBERS[at.provider], at.host, at.repo, at.kind, at.number, artifact.repo),
         *(rules.as_id(artifact.account.agent_id), rules.as_id(artifact.account.owner_id), artifact.session_id),
         *(artifact.client_request_id, artifact.fingerprint, artifact.url),
-        *(artifact.created_at, rules.unix_ms(artifact.created_at)),
+        *(artifact.created_at, created_ms),
     )
 
 

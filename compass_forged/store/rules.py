@@ -71,8 +71,8 @@ def check_binding(host: str, binding: SessionBinding) -> None:
     _check("agent_sessions_scope_text", holds=all(storable(pattern) for pattern in binding.scope or ()))
 
 
-def check_artifact(artifact: AuthoredArtifact) -> None:
-    """Refuse, with ``ValueRefused``, what the schema would."""
+def check_artifact(artifact: AuthoredArtifact) -> int:
+    """Refuse, with ``ValueRefused``, what the schema would; returns when the forge created it, by ``unix_ms``."""
     at = artifact.coordinate
     table = "forge_authored_artifacts"
     _check(f"{table}_provider_known", holds=at.provider in PROVIDER_NUMBERS)
@@ -86,7 +86,7 @@ def check_artifact(artifact: AuthoredArtifact) -> None:
     _check(f"{table}_fingerprint_size", holds=fingerprint is None or len(fingerprint) == FINGERPRINT_BYTES)
     _check(f"{table}_memo_whole", holds=(key is None) == (fingerprint is None))
     _check(f"{table}_text", holds=all(map(storable, (at.host, at.repo, artifact.repo, artifact.url))))
-    unix_ms(artifact.created_at)
+    return unix_ms(artifact.created_at)
 
 
 def check_subscription(at: Coordinate, session_id: str) -> None:

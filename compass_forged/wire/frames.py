@@ -16,6 +16,8 @@ REPLY_MAX_BYTES = 16 << 20
 """The limit on a reply's payload, which every client accepts: 16 MiB."""
 
 _LENGTH = _Packer(">I")
+_LARGE_BYTES = 64 << 10
+"""The storage of a frame over this goes with the frame, whatever came behind it; else with the last one in it."""
 
 
 class FramingError(ValueError):
@@ -71,6 +73,14 @@ class FrameBuffer:
         """Whether a frame has begun and is not yet complete (checked after ``next_frame`` returned None)."""
         return len(self._data) > self._start
 
+    @property
+    def frame_bytes(self) -> int:
+        """How long the payload of the frame that has begun will be; 0 while that is not known (checked likewise)."""
+        if len(self._data) - self._start < HEADER_BYTES:
+            return 0
+        (size,) = _LENGTH.unpack_from(self._data, self._start)
+        return int(size)
+
     def next_frame(self) -> bytes | None:
         """The next payload, or None if more bytes are needed.
 
@@ -91,11 +101,17 @@ class FrameBuffer:
         if available < HEADER_BYTES + size:
             return None
         begin = self._start + HEADER_BYTES
-        self._start = begin + size
-        if isinstance(self._data, bytes):
-            return self._data[begin : self._start]
-        with memoryview(self._data) as view:
-            return bytes(view[begin : self._start])
+        end = self._start = begin + size
+        data = self._data
+        if isinstance(data, bytes):
+            payload = data[begin:end]
+        else:
+            with memoryview(data) as view:
+                payload = bytes(view[begin:end])
+        if end == len(data) or size > _LARGE_BYTES:  # not at the next feed, which may be hours away
+            self._data = data[end:]
+            self._start = 0
+        return payload
 
 
 def _complaint(size: int, limit: int) -> str:

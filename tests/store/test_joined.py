@@ -1,6 +1,7 @@
 """Records that wait together are sent together, and nobody can tell but by the clock."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,9 @@ import trio.testing
 
 from compass_forged.errors import ArtifactOwnedByAnother, RequestKeyTaken, StoreError, StoreUnavailable, ValueRefused
 from compass_forged.ports import Account, AuthoredArtifact
-from compass_forged.store import bridge as bridge_module
-from compass_forged.store.bridge import Executor, Timeouts, open_bridge
+from compass_forged.store.bridge import JOIN_AT_MOST, Timeouts, open_bridge
 from compass_forged.store.connect import ConnectParams
-from compass_forged.store.jobs import Row
+from compass_forged.store.jobs import Executor, Row
 from compass_forged.store.postgres import PostgresStore, open_postgres_store
 from compass_forged.store.statements import Statement
 from tests.support.postgres import psql
@@ -117,10 +117,17 @@ async def test_one_that_waits_alone_is_sent_alone(
 async def test_no_statement_grows_without_bound(
     store: PostgresStore, scout: Account, sent: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridge_module, "_JOIN_AT_MOST", 4)
+    monkeypatch.setattr(store._bridge, "_join_at_most", 4)
     assert await record_all(store, [authored(issue(n), scout) for n in range(1, 11)]) == [None] * 10
     assert sent == [(TOGETHER, 4), (TOGETHER, 4), (TOGETHER, 2)]
     assert len(await store.list_authored_artifacts()) == 10
+
+
+async def test_a_store_that_joins_nothing_sends_each_by_itself(scout_dsn: str, sent: list[tuple[str, int]]) -> None:
+    async with open_postgres_store(scout_dsn, connections=1, join_at_most=1, apply_migrations=False) as store:
+        scout = (await bind(store)).account
+        assert await record_all(store, [authored(issue(n), scout) for n in (1, 2, 3)]) == [None] * 3
+    assert sent == [(ALONE, 1)] * 3
 
 
 async def test_recording_again_beside_others_changes_nothing_and_fills_an_absent_memo(
@@ -164,7 +171,7 @@ async def test_a_key_that_is_taken_is_its_own_conflict_and_costs_the_others_a_st
         [authored(issue(2), scout), authored(issue(3), scout, "key-1"), authored(issue(4), scout, "key-4")],
     )
     assert raised == [None, RequestKeyTaken, None]
-    assert sent == [(TOGETHER, 3), (ALONE, 1), (ALONE, 1), (ALONE, 1)]
+    assert sent == [(TOGETHER, 3), *[(ALONE, 1)] * 4]  # the one that was refused was asked twice
     assert [row.coordinate.number for row in await store.list_authored_artifacts()] == [1, 2, 4]
 
 
@@ -204,7 +211,7 @@ async def test_one_key_twice_is_never_in_one_statement(
         ],
     )
     assert raised == [None, RequestKeyTaken, None]
-    assert sent == [(TOGETHER, 2), (ALONE, 1)]
+    assert sent == [(TOGETHER, 2), (ALONE, 1), (ALONE, 1)]
 
 
 async def test_a_row_that_is_locked_elsewhere_delays_its_neighbours_and_fails_itself_alone(
@@ -280,7 +287,7 @@ async def test_whoever_left_while_all_failed_is_not_sent_again(store: PostgresSt
 async def test_what_waits_behind_an_agents_flood_goes_with_the_first_of_it(
     store: PostgresStore, scout: Account, scribe: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridge_module, "_JOIN_AT_MOST", 4)
+    monkeypatch.setattr(store._bridge, "_join_at_most", 4)
     order: list[str] = []
 
     async def record(artifact: AuthoredArtifact) -> None:
@@ -317,7 +324,7 @@ async def test_what_cannot_go_along_keeps_its_turn(store: PostgresStore, scout: 
         await trio.testing.wait_all_tasks_blocked()
         for number in range(2, 41):
             nursery.start_soon(record, number)
-    assert done.index("ask") == bridge_module._JOIN_AT_MOST
+    assert done.index("ask") == JOIN_AT_MOST
 
 
 async def test_an_answer_that_was_lost_is_told_to_all_and_recording_again_changes_nothing(scout_dsn: str) -> None:
@@ -347,6 +354,20 @@ async def scout_dsn() -> str:
     async with open_postgres_store(dsn, connections=1, apply_migrations=False) as store:
         await empty(store)
     return dsn
+
+
+async def test_the_very_same_record_from_many_sides_at_once_is_one_row_and_no_conflict(scout_dsn: str) -> None:
+    async with AsyncExitStack() as stack:
+        stores = [
+            await stack.enter_async_context(open_postgres_store(scout_dsn, connections=2, apply_migrations=False))
+            for _ in range(3)
+        ]
+        scout = (await bind(stores[0], "scout")).account
+        for number in range(1, 51):
+            async with trio.open_nursery() as nursery:
+                for store in stores * 2:
+                    nursery.start_soon(store.record_authored_artifact, authored(issue(number), scout, f"key-{number}"))
+    assert psql(scout_dsn, "SELECT count(*) FROM forge_authored_artifacts") == "50"
 
 
 async def test_a_storm_of_cancellations_leaves_connections_and_index_whole(scout_dsn: str) -> None:

@@ -64,10 +64,10 @@ class _Messages:
         self._begun = False
         self._since = b""
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes | bytearray) -> list[bytes]:
         """For each message that asks, the bytes from the one before up to it."""
         self._rest += data
-        asked = []
+        asked: list[bytes] = []
         while True:
             head = 1 if self._begun else 0  # the first message has no type
             if len(self._rest) < head + 4:
@@ -99,6 +99,6 @@ async def relayed(dsn: str) -> AsyncGenerator[Relay, None]:
                 await client.aclose()  # either end may hang up at any moment: that ends the other's
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, handle, [trio.SocketListener(listening)])
+            await nursery.start(trio.serve_listeners, handle, [trio.SocketListener(listening)])
             yield relay
             nursery.cancel_scope.cancel()
