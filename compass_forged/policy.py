@@ -71,7 +71,7 @@ def check_shape(call: ForgeCall) -> None:
             _line("repo", arm.repo)
         _check_arm(arm)
     except CallError as error:
-        error.outcome = outcome_if(not isinstance(arm, READ_ARMS), error.outcome)
+        error.outcome = true_outcome(error.outcome, write=not isinstance(arm, READ_ARMS), sent=False)
         raise
 
 
@@ -200,19 +200,23 @@ def to_call_error(error: CallError | ForgeError | StoreError, *, write: bool, se
     """The in-band answer for what a provider or a store raised: the one place where codes are chosen.
 
     Args:
-        error: what was raised; a ``CallError`` has its code already.
+        error: what was raised; a ``CallError`` has its code already. It stays as it is: others may hold it too.
         write: whether a write failed. The outcome of a read is "".
         sent: whether a byte of the write may have gone out. Then nothing is ``not_sent``, whoever says so.
     """
     if isinstance(error, CallError):
-        found = error
+        found = CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)
     else:
         found = _from_store(error, sent=sent) if isinstance(error, StoreError) else _from_forge(error)
-    if not write:
-        found.outcome = ""
-    elif sent and found.outcome == "not_sent":
-        found.outcome = "unknown"
+    found.outcome = true_outcome(found.outcome, write=write, sent=sent)
     return found
+
+
+def true_outcome(said: Outcome, *, write: bool, sent: bool) -> Outcome:
+    """The outcome of a failed call: "" of a read, and of a write that may have gone out never ``not_sent``."""
+    if not write:
+        return ""
+    return said if said in {"rejected", "unknown"} else ("unknown" if sent else "not_sent")
 
 
 def _from_store(error: StoreError, *, sent: bool) -> CallError:
@@ -298,13 +302,13 @@ def _from_status(error: errors.ForgeStatus) -> CallError:
     return CallError("invalid_argument", f"the forge refused: {error.detail}", outcome="rejected")
 
 
-def error_result(error: CallError) -> ErrorResult:
-    """The result arm of a domain failure, its message made safe to hand out."""
+def error_result(error: CallError, outcome: Outcome | None = None) -> ErrorResult:
+    """The result arm of a domain failure, its message made safe to hand out; ``outcome`` in place of its own."""
     return ErrorResult(
         code=error.code,
         message=clean_message(error.message),
         retry_after_ms=error.retry_after_ms,
-        outcome=error.outcome,
+        outcome=error.outcome if outcome is None else outcome,
     )
 
 
@@ -325,8 +329,3 @@ def _clean(text: str, limit: int) -> str:
 @remembered(1024)
 def _clean_short(text: str) -> str:
     return _clean(text, MESSAGE_MAX_CHARS)
-
-
-def outcome_if(write: bool, outcome: Outcome) -> Outcome:  # noqa: FBT001 -- the word says it
-    """``outcome`` for a write, "" for a read."""
-    return outcome if write else ""

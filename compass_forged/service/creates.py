@@ -143,10 +143,8 @@ class Creates:
                 self._remember(key, memo)
                 return replayed(memo, mismatch=memo.fingerprint != fingerprint)
             return await self._send(bound, arm, key, flight)
-        except CallError as error:
-            flight.error = _apart(error)
-            raise
-        except (ForgeError, StoreError) as error:
+        except (CallError, ForgeError, StoreError) as error:
+            # One of its own, without a traceback, whose frames would hold the call, and through its flight the error.
             flight.error = to_call_error(error, write=True, sent=bound.context.guard.sent)
             raise
         finally:
@@ -361,10 +359,5 @@ def _joined(flight: _Flight, fingerprint: bytes) -> ResultArm | None:
     if error is not None and (
         error.outcome == "unknown" or (error.outcome == "rejected" and flight.fingerprint == fingerprint)
     ):
-        raise _apart(error)
+        raise CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)
     return None
-
-
-def _apart(error: CallError) -> CallError:
-    """The same error without its traceback, whose frames would hold the call, and through its flight the error."""
-    return CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)

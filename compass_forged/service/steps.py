@@ -174,16 +174,16 @@ class ForgeService:
             return self._failed(error, call, context)
 
     def _failed(self, error: Exception, call: ForgeCall, context: CallContext) -> ResultArm:
-        write = not isinstance(call.arm, READ_ARMS)
-        sent = context.guard.sent
-        if isinstance(error, CallError | ForgeError | StoreError):
-            doubtful = write and sent and not isinstance(error, StoreError) and error.outcome == "not_sent"
+        write, sent = not isinstance(call.arm, READ_ARMS), context.guard.sent
+        if write and sent and isinstance(error, CallError | ForgeError) and error.outcome == "not_sent":
+            self._correct(error, call, context)
+        if isinstance(error, CallError):
+            return error_result(error, policy.true_outcome(error.outcome, write=write, sent=sent))
+        if isinstance(error, ForgeError | StoreError):
             failed = to_call_error(error, write=write, sent=sent)
-            if doubtful:
-                self._counters.add("outcomes_corrected")
-            if doubtful or (failed.code == "internal" and not isinstance(error, CallError)):
+            if failed.code == "internal":
                 _log.error(
-                    "a sent write was said not to be sent" if doubtful else "call failed",
+                    "call failed",
                     arm=arm_name(call.arm),
                     coordinate=context.coordinate,
                     status=error.status if isinstance(error, BadAnswer) else 0,
@@ -194,8 +194,18 @@ class ForgeService:
         _log.error(
             "unexpected error in the service", arm=arm_name(call.arm), coordinate=context.coordinate, exc_info=error
         )
-        outcome = policy.outcome_if(write, "unknown" if sent else "not_sent")
-        return error_result(CallError("internal", "the daemon failed; its log says why", outcome=outcome))
+        failed = CallError("internal", "the daemon failed; its log says why")
+        return error_result(failed, policy.true_outcome("", write=write, sent=sent))
+
+    def _correct(self, error: Exception, call: ForgeCall, context: CallContext) -> None:
+        """What has gone out cannot be ``not_sent``: it is told as unknown, and whoever said so is to be mended."""
+        self._counters.add("outcomes_corrected")
+        _log.error(
+            "a sent write was said not to be sent",
+            arm=arm_name(call.arm),
+            coordinate=context.coordinate,
+            error=f"{type(error).__name__}: {error}",
+        )
 
 
 def _anywhere(_repo: str) -> bool:
