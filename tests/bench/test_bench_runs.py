@@ -85,6 +85,16 @@ GOALS_OF: dict[str, set[str]] = {
         "first_median_ms",
         "first_last_ms",
     },
+    "forge_call": {
+        "httpx_cpu",
+        "httpx_crowd",
+        "transport_cpu",
+        "transport_httpx",
+        "transport_crowd",
+        "call_cpu",
+        "call_httpx",
+        "call_crowd",
+    },
     "footprint": {
         "ready_cpu",
         "ready_cpu_trio",
@@ -106,6 +116,10 @@ WITHOUT_GOAL = {
     "ready_cpu_trio",
     "resident_memory",
     "resident_trio",
+    "httpx_cpu",
+    "httpx_crowd",
+    "transport_cpu",
+    "call_cpu",
 }
 
 
@@ -121,7 +135,9 @@ def check_verdict(goal: dict[str, Any]) -> None:
     assert goal["title"]
 
 
-@pytest.mark.parametrize("name", ["unwaited", "isolation", pytest.param("footprint", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize(
+    "name", ["unwaited", "isolation", "forge_call", pytest.param("footprint", marks=pytest.mark.postgres)]
+)
 def test_a_benchmark_prints_one_json_object_with_a_verdict_on_each_goal(name: str) -> None:
     done = run_quickly(f"bench_{name}.py", "--quick", "--json", "--repetitions", "1")
     assert done.returncode == 0, done.stderr
