@@ -16,6 +16,7 @@ from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_dialect import GitHubDialect
 from compass_forged.providers.http import HttpTransport
 from compass_forged.providers.registry import Entry, Registry
+from compass_forged.providers.resolver import bounded_look_ups
 from compass_forged.providers.urls import BaseUrl
 
 
@@ -35,6 +36,7 @@ async def open_registry(config: Config) -> AsyncGenerator[Registry, None]:
             "or set GITHUB_FORGE_TOKEN"
         )
     async with AsyncExitStack() as stack:
+        stack.enter_context(bounded_look_ups())
         entries = [
             Entry(
                 provider=forge.provider,
