@@ -160,11 +160,12 @@ def status(config_path: Path | None, run_dir: Path | None, *, as_json: bool) -> 
     click.echo(f"containers {found.containers}, sessions {found.sessions}, calls in flight {found.calls_in_flight}")
     if found.credentials:
         _table(
-            ["FORGE", "CREDENTIAL", "STATE", "REMAINING", "RESETS IN", "IN FLIGHT", "WAITING"],
+            ["FORGE", "CREDENTIAL", "ACCOUNT", "STATE", "REMAINING", "RESETS IN", "IN FLIGHT", "WAITING"],
             [
                 [
                     row.forge,
                     row.role,
+                    row.account or "not known",
                     "REFUSED" if row.broken else f"closed for {row.closed_for:g} s" if row.closed_for else "open",
                     "-" if row.remaining is None else f"{row.remaining} of {row.limit or '?'}",
                     "-" if row.resets_in is None else f"{row.resets_in:g} s",

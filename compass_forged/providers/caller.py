@@ -273,7 +273,7 @@ class ForgeHttp:
         if not self._dialect.refuses_credential(answer):
             return answer
         try:
-            token = await self._credential.renewed()
+            token = await self._credential.renewed(token)
             answer = await self._exchange(request, context, kind, sending, token)
         except ForgeError as error:
             if error.outcome == "not_sent":

@@ -6,7 +6,7 @@ while they are taken is refused at once. Nothing has been sent then, so that a w
 """
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ class BoundedResolver(trio.abc.HostnameResolver):
 
 
 @contextmanager
-def bounded_look_ups(resolver: BoundedResolver | None = None) -> Iterator[BoundedResolver]:
+def bounded_look_ups(resolver: BoundedResolver | None = None) -> Generator[BoundedResolver]:
     """Have everything in this trio run that connects by name use one bounded resolver, for the length of the block."""
     own = resolver or BoundedResolver()
     before = trio.socket.set_custom_hostname_resolver(own)
