@@ -277,7 +277,10 @@ def test_a_provider_that_is_not_there_is_named(path: Path, provider: str) -> Non
 @pytest.mark.parametrize("place", ["{}", '{ file = "/x", env = "X" }', '{ file = "" }'])
 def test_a_role_has_exactly_one_place(path: Path, role: str, place: str) -> None:
     text = f'[[forge]]\nprovider = "github"\ndefault = true\n{role} = {place}\n'
-    assert refusal(path, text, **TOKENS) == f"forge[0].{role}: give exactly one of file and env"
+    assert (
+        refusal(path, text, **TOKENS)
+        == f"forge[0].{role}: give exactly one of file, env, command, and app_id with what belongs to it"
+    )
 
 
 def test_a_forge_without_an_author_says_where_one_may_come_from(path: Path) -> None:

@@ -9,6 +9,12 @@ The form (every list may be missing)::
     login = "acme"
     type = "Organization"
 
+    [[apps]]                    # id, slug, public_key (PEM); client_id, permissions, installations: id, account
+    id = 4711
+    slug = "compass"
+    public_key = "-----BEGIN PUBLIC KEY-----…"
+    installations = [{id = 99, account = "acme"}]
+
     [[repositories]]            # owner, name; private, archived, has_issues; push, read: logins; labels: names
     owner = "acme"
     name = "site"
@@ -28,6 +34,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from compass_forged.emulator.apps import App
 from compass_forged.emulator.refusals import JsonObject
 from compass_forged.emulator.state import ForgeState, PullFacts, Repo, UnknownName
 
@@ -37,7 +44,8 @@ IDENTITIES = ("forge-author", "forge-reviewer", "outsider")
 _ACCOUNT_KEYS = frozenset({"login", "type", "name", "members"})
 _REPO_KEYS = frozenset({"owner", "name", "private", "archived", "has_issues", "push", "read", "labels", "issues"})
 _ISSUE_KEYS = frozenset({"title", "author", "body", "labels", "state", "locked", "pull_request", "comments"})
-_SEED_KEYS = frozenset({"tokens", "accounts", "repositories"})
+_APP_KEYS = frozenset({"id", "slug", "public_key", "client_id", "permissions", "installations"})
+_SEED_KEYS = frozenset({"tokens", "accounts", "apps", "repositories"})
 
 
 class BadSeed(ValueError):
@@ -87,6 +95,19 @@ def _apply(state: ForgeState, seed: Mapping[str, Any]) -> None:
         state.grant_token(token, login)
     for repository in seed.get("repositories", ()):
         _add_repository(state, repository)
+    for app in seed.get("apps", ()):
+        _add_app(state, app)
+
+
+def _add_app(state: ForgeState, given: Mapping[str, Any]) -> None:
+    _check_keys("apps", given, _APP_KEYS)
+    client_id = given.get("client_id", f"Iv1.{given['id']:016x}")
+    app = App(given["id"], given["slug"], client_id, given["public_key"], state.now())
+    if "permissions" in given:
+        app.permissions = given["permissions"]
+    state.apps.add(app)
+    for installation in given.get("installations", ()):
+        state.install_app(app, installation["id"], installation["account"])
 
 
 def _add_repository(state: ForgeState, given: Mapping[str, Any]) -> None:
