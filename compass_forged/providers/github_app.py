@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -89,7 +89,7 @@ class AppToken:
         self._issuer = issuer
         self._path = ("app", "installations", str(installation_id), "access_tokens")
         self._key_file = SecretFile(key_file, what="private key")
-        self._key: Secret | None = None
+        self._key: Any = None
         self._role: Role = role
         self._transport = transport
         self._dialect = dialect
@@ -255,26 +255,24 @@ class AppToken:
             raise ConfigError(
                 f"private key: {error.name or 'PyJWT'} is not installed; pip install 'compass-forged[github-app]'"
             ) from error
-        key = self._current_key()
+        key = self._current_key(jwt.get_algorithm_by_name("RS256").prepare_key)
         now = int(self._wall_clock() + self._skew)
-        claim: dict[str, Any] = {
-            "iss": self._issuer,
-            "iat": now - _ISSUED_AGO_SECONDS,
-            "exp": now + _EXPIRES_IN_SECONDS,
-        }
-        algorithm: Literal["RS256"] = "RS256"
-        try:
-            return jwt.encode(claim, key.reveal(), algorithm=algorithm)
-        except (jwt.PyJWTError, ValueError, TypeError):  # without its text, which may hold the key's
-            self._key_file.forget()
-            raise ConfigError(
-                f"private key: {self._key_file.place} holds no RSA key that can be used; put the App's PEM file there"
-            ) from None
+        claim = {"iss": self._issuer, "iat": now - _ISSUED_AGO_SECONDS, "exp": now + _EXPIRES_IN_SECONDS}
+        return jwt.encode(claim, key, algorithm="RS256")
 
-    def _current_key(self) -> Secret:
+    def _current_key(self, prepare: Callable[[str], Any]) -> Any:  # the signing library's own kind of key
+        """The key, ready to sign: checking one takes a tenth of a second, so that is done once for each key."""
         content = self._key_file.changed()
-        if content is not None or self._key is None:
-            self._key = Secret(content or "")
+        if content is not None:
+            try:
+                key = prepare(content)
+                key.sign  # noqa: B018 -- a public key is a key too, and has none
+            except Exception:  # noqa: BLE001 -- whatever it is: without its text, which may hold the key's
+                self._key_file.forget()
+                raise ConfigError(
+                    f"private key: {self._key_file.place} holds no RSA key to sign with; put the App's PEM file there"
+                ) from None
+            self._key = key
         return self._key
 
 

@@ -80,7 +80,7 @@ async def test_a_claim_is_refused_in_githubs_words(
 async def test_a_claim_that_another_key_signed_or_that_is_none_is_refused(forge: Forge, clock: Hand, key: str) -> None:
     signed = claim(clock, key)
     forged = signed[:-8] + "AAAAAAAA"
-    unsigned = jwt.encode({"iss": str(APP_ID)}, None, algorithm="none")
+    unsigned = jwt.encode({"iss": str(APP_ID)}, "", algorithm="none")
     for text in (forged, unsigned, "no.claim.atall", TOKENS["forge-author"]):
         refused = await client(forge, text).post(ACCESS_TOKENS)
         assert (refused.status_code, refused.json()["message"]) == (401, "A JSON web token could not be decoded")
