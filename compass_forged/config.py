@@ -110,6 +110,7 @@ class BudgetConfig(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     """``[budget]``: the gate in front of each credential."""
 
     reserve: Annotated[int, Meta(ge=0, le=5000)] = 10
+    points_per_minute: Annotated[int, Meta(ge=5, le=1_000_000)] = 900
     creations_per_minute: _Count = 80
     creations_per_hour: _Count = 500
     write_burst: _Count = 10

@@ -324,6 +324,8 @@ def _credential_state(entry: Entry, provider: GitHubProvider) -> CredentialState
         closed_for=round(gate.budget.closed_for, 1),
         in_flight=gate.in_flight,
         waiting=sum(gate.waiting.values()),
+        points_last_minute=gate.budget.points_last_minute,
+        creations_last_hour=gate.budget.creations_last_hour,
         remaining=core.remaining if core else None,
         limit=core.limit if core else None,
         resets_in=round(core.resets_in, 1) if core and core.resets_in is not None else None,

@@ -13,6 +13,7 @@ from compass_forged.errors import ConfigError
 from compass_forged.ports import Role, TokenSource
 from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.credentials import Credential, EnvToken, FileToken
+from compass_forged.providers.flights import Writes
 from compass_forged.providers.gate import Gate
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_app import AppToken
@@ -91,8 +92,9 @@ async def _entry(forge: ForgeConfig, budget: BudgetConfig, stack: AsyncExitStack
     host = forge.host.casefold()
     if forge.author is None:
         raise ConfigError(f"forge {forge.host}: author: missing")
-    author = await _http(forge, "author", forge.author, budget, stack)
-    reviewer = await _http(forge, "reviewer", forge.reviewer, budget, stack) if forge.reviewer else None
+    writes = Writes()
+    author = await _http(forge, "author", forge.author, budget, writes, stack)
+    reviewer = await _http(forge, "reviewer", forge.reviewer, budget, writes, stack) if forge.reviewer else None
     return Entry(
         provider=forge.provider,
         host=host,
@@ -108,7 +110,12 @@ def _identity(http: ForgeHttp) -> RoleIdentity:
 
 
 async def _http(
-    forge: ForgeConfig, role: Role, place: TokenPlace, budget: BudgetConfig, stack: AsyncExitStack
+    forge: ForgeConfig,
+    role: Role,
+    place: TokenPlace,
+    budget: BudgetConfig,
+    writes: Writes,
+    stack: AsyncExitStack,
 ) -> ForgeHttp:
     transport = await stack.enter_async_context(
         HttpTransport(BaseUrl.parse(forge.base_url), ca_file=forge.ca_file or None)
@@ -116,7 +123,7 @@ async def _http(
     dialect = GitHubDialect()
     source = await _source(place, role, transport, dialect)
     gate = Gate(Budget(_budget_settings(budget)), name=f"{forge.host}/{role}")
-    return ForgeHttp(transport, gate, Credential(role, source), dialect)
+    return ForgeHttp(transport, gate, Credential(role, source), dialect, writes=writes)
 
 
 async def _source(place: TokenPlace, role: Role, transport: HttpTransport, dialect: GitHubDialect) -> TokenSource:
@@ -144,6 +151,7 @@ async def _source(place: TokenPlace, role: Role, transport: HttpTransport, diale
 def _budget_settings(budget: BudgetConfig) -> BudgetSettings:
     return BudgetSettings(
         reserve=budget.reserve,
+        points_per_minute=budget.points_per_minute,
         creations_per_minute=budget.creations_per_minute,
         creations_per_hour=budget.creations_per_hour,
         creation_burst=budget.write_burst,

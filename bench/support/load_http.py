@@ -86,7 +86,11 @@ async def _transport(base: str) -> AsyncIterator[Send]:
 @asynccontextmanager
 async def _call(base: str) -> AsyncIterator[Send]:
     unpaced = BudgetSettings(
-        creations_per_minute=1_000_000, creations_per_hour=1_000_000, creation_burst=1_000_000, creation_interval=0.0
+        points_per_minute=10_000_000,
+        creations_per_minute=1_000_000,
+        creations_per_hour=1_000_000,
+        creation_burst=1_000_000,
+        creation_interval=0.0,
     )
     request = HttpRequest("POST", _PATH, json=_JSON)
     async with HttpTransport(BaseUrl.parse(base)) as transport:

@@ -160,7 +160,18 @@ def status(config_path: Path | None, run_dir: Path | None, *, as_json: bool) -> 
     click.echo(f"containers {found.containers}, sessions {found.sessions}, calls in flight {found.calls_in_flight}")
     if found.credentials:
         _table(
-            ["FORGE", "CREDENTIAL", "ACCOUNT", "STATE", "REMAINING", "RESETS IN", "IN FLIGHT", "WAITING"],
+            [
+                "FORGE",
+                "CREDENTIAL",
+                "ACCOUNT",
+                "STATE",
+                "REMAINING",
+                "RESETS IN",
+                "POINTS/MIN",
+                "CREATED/H",
+                "IN FLIGHT",
+                "WAITING",
+            ],
             [
                 [
                     row.forge,
@@ -169,6 +180,8 @@ def status(config_path: Path | None, run_dir: Path | None, *, as_json: bool) -> 
                     "REFUSED" if row.broken else f"closed for {row.closed_for:g} s" if row.closed_for else "open",
                     "-" if row.remaining is None else f"{row.remaining} of {row.limit or '?'}",
                     "-" if row.resets_in is None else f"{row.resets_in:g} s",
+                    str(row.points_last_minute),
+                    str(row.creations_last_hour),
                     str(row.in_flight),
                     str(row.waiting),
                 ]
