@@ -5,8 +5,8 @@
 One simulated hour on a clock that jumps, against the bundled forge with GitHub's own accounting (an answer 304 to a
 request under a valid token costs nothing of the hour's 5,000; an account that has none left is refused). Each agent
 reads all twenty issues, with their newest comments, once a minute; every minute some issue changes, by a comment from
-outside or through the daemon. *Naive*: each agent asks for everything every time, under a limit that never ends; a tenth of
-the agents is simulated and counted ten times, as naive clients know nothing of each other.
+outside or through the daemon. *Naive*: each agent asks for everything every time, under a limit without end; a tenth
+of the agents is simulated and counted ten times, as naive clients know nothing of each other.
 *In step*: all agents begin on the minute. *Spread*: each at a moment of its own.
 
 *wrong*: answers that show less than what stood on the forge when they were asked for. *refused*: calls that ended in an

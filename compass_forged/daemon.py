@@ -23,7 +23,7 @@ from compass_forged.containers import Containers
 from compass_forged.control.schema import CredentialState
 from compass_forged.control.server import ControlDeps, ControlServer
 from compass_forged.errors import ConfigError, StartError, StoreError
-from compass_forged.forges import keep_identities, open_registry
+from compass_forged.forges import keep_identities, learn_identities, open_registry
 from compass_forged.gateway import Gateway, GatewayLimits
 from compass_forged.hub import CallDeadlines, Hub
 from compass_forged.listener import RunDir
@@ -75,6 +75,7 @@ async def serve(
     containers_max = _raise_descriptors(config)
     with RunDir.locked(Path(config.run_dir)) as run_dir:
         async with open_registry(config) as registry, open_store(config) as store:
+            await learn_identities(registry)
             await serve_with(
                 config,
                 run_dir,

@@ -1,6 +1,6 @@
 """Builds the configured forges: for each, its roles' credential, budget gate, transport and provider."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
@@ -31,19 +31,13 @@ IDENTITY_SECONDS: Final = 3.0
 
 
 @asynccontextmanager
-async def open_registry(config: Config, *, ask: bool = True) -> AsyncGenerator[Registry, None]:
+async def open_registry(config: Config) -> AsyncGenerator[Registry, None]:
     """The registry of the configuration's forges, its connections closed when the block ends.
 
-    Tokens are read, so that a missing one shows now. Forges are asked which accounts they belong to; one that is out of
-    reach does not keep the daemon from starting.
-
-    Args:
-        config: checked by ``load_config``.
-        ask: whether to ask the forges.
+    No forge is asked. Tokens are read, so that a missing one shows now.
 
     Raises:
-        ConfigError: no forge has a credential, one's URL, CA file or token cannot be used, or author and reviewer are
-            the same account.
+        ConfigError: no forge has a credential, or one's URL, CA file or token cannot be used.
     """
     if not config.forge:
         raise ConfigError(
@@ -54,10 +48,7 @@ async def open_registry(config: Config, *, ask: bool = True) -> AsyncGenerator[R
         stack.enter_context(bounded_look_ups())
         entries = [await _entry(forge, config.budget, stack) for forge in config.forge]
         default = next(forge for forge in config.forge if forge.default)
-        registry = Registry(entries, (default.provider, default.host))
-        if ask:
-            await _learn_identities(entries)
-        yield registry
+        yield Registry(entries, (default.provider, default.host))
 
 
 async def keep_identities(registry: Registry, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -70,7 +61,12 @@ async def keep_identities(registry: Registry, *, task_status: trio.TaskStatus[No
         await trio.sleep_forever()
 
 
-async def _learn_identities(entries: Sequence[Entry]) -> None:
+async def learn_identities(registry: Registry) -> None:
+    """Ask each forge whose the credentials are. One that does not say so in time does not keep a daemon from starting.
+
+    Raises:
+        ConfigError: author and reviewer of a forge are the same account.
+    """
     problems: list[ConfigError] = []
 
     async def learn(identities: Identities) -> None:
@@ -81,7 +77,7 @@ async def _learn_identities(entries: Sequence[Entry]) -> None:
 
     with trio.move_on_after(IDENTITY_SECONDS):
         async with trio.open_nursery() as nursery:
-            for entry in entries:
+            for entry in registry.entries:
                 if entry.identities is not None:
                     nursery.start_soon(learn, entry.identities)
     if problems:
@@ -165,5 +161,5 @@ async def check_forges(config: Config) -> None:
     Raises:
         ConfigError: as ``open_registry``.
     """
-    async with open_registry(config, ask=False):
+    async with open_registry(config):
         await trio.lowlevel.checkpoint()

@@ -17,7 +17,7 @@ from compass_forged.emulator.script import Rule
 from compass_forged.emulator.seed import default_seed
 from compass_forged.emulator.server import serve_forge
 from compass_forged.errors import CallError, ConfigError, ForgeUnavailable
-from compass_forged.forges import check_forges, keep_identities, open_registry
+from compass_forged.forges import check_forges, keep_identities, learn_identities, open_registry
 from compass_forged.providers import resolver
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.identity import Identities
@@ -60,7 +60,15 @@ def config(url: str, author: TokenPlace, reviewer: TokenPlace | None = None) -> 
 
 @asynccontextmanager
 async def opened(forge: Forge, author: TokenPlace, reviewer: TokenPlace | None = None) -> AsyncIterator[Registry]:
-    async with serve_forge(forge) as url, open_registry(config(url, author, reviewer)) as registry:
+    async with serve_forge(forge) as url, started(config(url, author, reviewer)) as registry:
+        yield registry
+
+
+@asynccontextmanager
+async def started(config: Config) -> AsyncIterator[Registry]:
+    """As a daemon starts."""
+    async with open_registry(config) as registry:
+        await learn_identities(registry)
         yield registry
 
 
@@ -100,10 +108,10 @@ async def test_one_account_in_both_roles_stops_the_start(tmp_path: Path) -> None
     author = token_file(tmp_path, "forge-author")
     async with serve_forge(new_forge()) as url:
         with pytest.raises(ConfigError, match=r"forge.test: author and reviewer are the same account, forge-author; "):
-            async with open_registry(config(url, author, author)):
+            async with started(config(url, author, author)):
                 raise AssertionError
         with pytest.raises(ConfigError, match=r"same account, compass\[bot\]"):
-            async with open_registry(config(url, app_place(tmp_path), app_place(tmp_path, 100))):
+            async with started(config(url, app_place(tmp_path), app_place(tmp_path, 100))):
                 raise AssertionError
 
 
@@ -128,7 +136,7 @@ async def test_a_forge_out_of_reach_does_not_stop_the_start_and_is_asked_again(
 async def test_a_daemon_whose_forge_is_down_starts_and_only_reviews_wait(tmp_path: Path) -> None:
     roles = (token_file(tmp_path, "forge-author"), token_file(tmp_path, "forge-reviewer"))
     with structlog.testing.capture_logs() as logs:
-        async with open_registry(config("http://127.0.0.1:9", *roles)) as registry:
+        async with started(config("http://127.0.0.1:9", *roles)) as registry:
             with pytest.raises(ForgeUnavailable):
                 await registry.default.check_reviewer()
     assert {line["role"] for line in logs if "identity" in line["event"]} == {"author", "reviewer"}
@@ -166,7 +174,7 @@ async def test_a_configuration_is_checked_without_asking_a_forge(tmp_path: Path)
 
 
 async def test_names_are_looked_up_in_bounded_threads_while_forges_are_open(tmp_path: Path) -> None:
-    async with open_registry(config("http://127.0.0.1:9", token_file(tmp_path, "forge-author")), ask=False):
+    async with open_registry(config("http://127.0.0.1:9", token_file(tmp_path, "forge-author"))):
         inside = trio.socket.set_custom_hostname_resolver(None)
         assert isinstance(inside, resolver.BoundedResolver)
         trio.socket.set_custom_hostname_resolver(inside)

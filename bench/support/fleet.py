@@ -96,6 +96,7 @@ class _Wire(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """One request: half of the time before the forge sees it, half after."""
+        assert isinstance(request.stream, httpx.AsyncByteStream)
         content = b"".join([part async for part in request.stream])
         seconds = self.random.uniform(*_FORGE_SECONDS)
         await trio.sleep(seconds / 2)
