@@ -56,6 +56,10 @@ fuzz count="1000000":
     {{bin}}/python bench/fuzz_wire.py --count {{count}}
     {{bin}}/python bench/fuzz_live.py --count 100000
 
+# Kill a daemon at random instants during creates, and count what stands afterwards; prints a seed likewise.
+kills count="1000":
+    {{bin}}/python bench/kill_daemon.py --count {{count}}
+
 # Regenerate the golden bytes of the wire after a wanted change.
 golden:
     {{bin}}/python -m tests.support.golden_frames > tests/wire/golden.json

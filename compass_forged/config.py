@@ -95,6 +95,9 @@ class Limits(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     calls_per_container: _Count = 128
     outbox_max_bytes: Annotated[int, Meta(ge=4096, le=1 << 30)] = 1 << 20
     backlog_max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 30)] = 64 << 20
+    bodies_max_bytes: Annotated[int, Meta(ge=1024, le=1 << 40)] = 128 << 20
+    idle_seconds: Annotated[float, Meta(ge=0, le=7 * 86_400)] = 0.0
+    memory_max_bytes: Annotated[int, Meta(ge=0, le=1 << 50)] = 0
     frame_seconds: _Seconds = 10.0
     send_seconds: _Seconds = 10.0
     read_seconds: _Seconds = 15.0
@@ -208,6 +211,11 @@ def check_config(config: Config, where: str, environ: Mapping[str, str] = os.env
         ConfigError: as ``load_config``.
     """
     _check_store(config, where, environ)
+    if config.limits.bodies_max_bytes < config.limits.frame_max_bytes:
+        raise ConfigError(
+            f"{where}: limits.bodies_max_bytes: must be at least frame_max_bytes, {config.limits.frame_max_bytes}, "
+            "or the largest frame waits for ever"
+        )
     if len(os.fsencode(config.run_dir)) > _RUN_DIR_MAX_BYTES:
         raise ConfigError(f"{where}: run_dir: over {_RUN_DIR_MAX_BYTES} bytes leaves no room for sockets' names")
     forges = [_with_usual(forge, where, index, environ) for index, forge in enumerate(_listed(config, environ))]

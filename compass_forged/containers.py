@@ -4,7 +4,7 @@ Every change goes to the store first, then into memory, one at a time. Each list
 a crash costs that container a moment and the others nothing.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import trio
@@ -17,6 +17,7 @@ from compass_forged.listener import (
     Peer,
     RunDir,
     UnixListener,
+    at_once,
     bind_container,
     remove_container_dir,
     serve_listener,
@@ -63,8 +64,9 @@ class Containers:
         hub: Hub,
         gateway: Gateway,
         counters: Counters,
+        allowed: Callable[[], Awaitable[None]] = at_once,
     ) -> None:
-        """The run directory must be locked."""
+        """The run directory must be locked. ``allowed`` returns once a connection may be accepted."""
         self._run_dir = run_dir
         self._host_id = host_id
         self._store = store
@@ -72,6 +74,7 @@ class Containers:
         self._hub = hub
         self._gateway = gateway
         self._counters = counters
+        self._allowed = allowed
         self._open: dict[str, OpenContainer] = {}
         self._changing = trio.StrictFIFOLock()
         self._nursery: trio.Nursery | None = None
@@ -248,6 +251,7 @@ class Containers:
             if self._stopping:
                 return  # it was about to be started again
             listener = bound.pop() if bound else bind_container(self._run_dir, name, group=container.spec.socket_group)
+            listener.allowed = self._allowed
             container.listener = listener
             try:
                 await serve_listener(listener, handle, connections=self._gateway.limits.connections_per_container)

@@ -7,7 +7,7 @@
 * ``ConfigError``, ``StartError``: an operator's; become one line on stderr and an exit code.
 """
 
-from compass_forged.wire.schema import ErrorCode, FaultCode, Outcome
+from compass_forged.wire.schema import ErrorCode, FaultCode, Outcome, PullRequest
 
 
 class ForgedError(Exception):
@@ -105,6 +105,50 @@ class IsPullRequest(ForgeError):
         self.number = number
 
 
+class BadReview(ForgeError):
+    """The review cannot be made as it was asked for: the agent's fault. Nothing was written."""
+
+
+class PullRequestExists(ForgeError):
+    """The forge refused a pull request since one stands for that head and base. Whose it is, the service decides.
+
+    Attributes:
+        found: the one that stands, as a listing shows it; None where the forge does not show it. Then nobody knows
+            what stands there, and the outcome is ``unknown``.
+    """
+
+    def __init__(self, found: PullRequest | None) -> None:
+        super().__init__("a pull request for that head and base exists" + (f": {found.number}" if found else ""))
+        self.found = found
+        self.outcome = "rejected" if found else "unknown"
+
+    @property
+    def number(self) -> int:
+        """The number of what was found; 0 for nothing."""
+        return self.found.number if self.found else 0
+
+    @property
+    def url(self) -> str:
+        """Its page; "" for nothing."""
+        return self.found.url if self.found else ""
+
+    @property
+    def first_line(self) -> str:
+        """The first line of its body, where a header of ours stands; "" where there is none."""
+        return self.found.body.partition("\n")[0].rstrip("\r") if self.found else ""
+
+    @property
+    def author(self) -> str:
+        """The login of the account that opened it; "" for nothing. All agents share one, so it proves nothing."""
+        return self.found.author.login if self.found and self.found.author else ""
+
+
+class ForgePrecondition(ForgeError):
+    """Something that stands on the forge is in the way, and the daemon may not remove it: a person must."""
+
+    outcome: Outcome = "rejected"
+
+
 class ForgeStatus(ForgeError):
     """The forge refused with a definite client error that is no rate limit and no bad credential.
 
@@ -153,11 +197,16 @@ class RateLimited(ForgeError):
 
 
 class ForgeUnavailable(ForgeError):
-    """The forge is out of reach or failed on its own (connect, TLS, reset, 5xx)."""
+    """The forge is out of reach or failed on its own (connect, TLS, reset, 5xx).
 
-    def __init__(self, why: str, *, outcome: Outcome) -> None:
+    Attributes:
+        retry_after_seconds: when trying again is sensible; 0 where nothing is known.
+    """
+
+    def __init__(self, why: str, *, outcome: Outcome, retry_after_seconds: float = 0.0) -> None:
         super().__init__(why)
         self.outcome = outcome
+        self.retry_after_seconds = retry_after_seconds
 
 
 class BadAnswer(ForgeError):
@@ -172,6 +221,10 @@ class BadAnswer(ForgeError):
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.status = status
+
+
+class ForeignAnswer(BadAnswer):
+    """The forge said yes about another repository, number or author: it, or what stands before it, mixes things up."""
 
 
 # --- stores ---------------------------------------------------------------------------------------------------------
@@ -211,6 +264,10 @@ class ContainerUnknown(StoreConflict):
 
 class HostTaken(StoreConflict):
     """Another daemon runs under the same ``host_id``: the operator's; each daemon of a store needs its own."""
+
+
+class SubscriptionsExhausted(StoreConflict):
+    """The agent has as many subscriptions as one may have, ended ones included. Nothing was written."""
 
 
 class ValueRefused(StoreError):

@@ -16,8 +16,10 @@ from typing import Protocol, TypeAlias
 
 import trio
 
+from compass_forged.bodies import BodyBytes, Purse
 from compass_forged.errors import Fault
-from compass_forged.hub import fault_frame
+from compass_forged.idle import IdleClock
+from compass_forged.life import fault_frame
 from compass_forged.observability import Counters, get_logger
 from compass_forged.sessions import SessionTable
 from compass_forged.stream import UnixStream
@@ -32,8 +34,10 @@ _SLICE_BYTES = 256 << 10
 """The clock of a send is renewed after so much of it: a peer that keeps reading is never dropped."""
 _LARGE_BYTES = 512 << 10
 """Only answers over this are kept from a container that does not read: what answers a write is always shorter."""
-_FRAMES_MAX = 32
+_TURN_MAX = 32
 """So many frames in a row may be answered or started before other tasks get a turn: a receive may hold 13,000."""
+_TURN_BYTES = 4 << 10
+"""Of large frames, each so many bytes count as one more: a body is read when its call begins."""
 
 
 class Pending(Protocol):
@@ -60,6 +64,9 @@ class GatewayLimits:
         outbox_max_bytes: replies waiting to be sent; above it the reader stops reading.
         backlog_max_bytes: replies of a container waiting to be sent, over all its connections; above it large answers
             become ``resource_exhausted``.
+        bodies_max_bytes: requests held of all containers together, from the moment a frame's length is known to the
+            answer of its call; at it readers stop and take turns. No less than ``frame_max_bytes``.
+        idle_seconds: a connection over which nothing happens for this long is closed; 0 is never.
         frame_seconds: from a frame's first byte the rest must come within this; the clock stands while the daemon
             itself is not reading.
         send_seconds: a client that does not take its replies for this long is dropped.
@@ -71,8 +78,14 @@ class GatewayLimits:
     calls_per_container: int = 128
     outbox_max_bytes: int = 1 << 20
     backlog_max_bytes: int = 64 << 20
+    bodies_max_bytes: int = 128 << 20
+    idle_seconds: float = 0.0
     frame_seconds: float = 10.0
     send_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.bodies_max_bytes < self.frame_max_bytes:
+            raise ValueError("bodies_max_bytes must be at least frame_max_bytes, or the largest frame waits for ever")
 
 
 @dataclass(slots=True)
@@ -93,6 +106,7 @@ class Gateway:
         self.relay = relay
         self.counters = counters
         self.limits = limits or GatewayLimits()
+        self.bodies = BodyBytes(self.limits.bodies_max_bytes)
         self._slots: dict[str, CallSlots] = {}
         self._backlogs: dict[str, Backlog] = {}
         self._connections: Counter[str] = Counter()
@@ -152,6 +166,7 @@ class Gateway:
         """The container was closed: drop what is kept for it."""
         self._slots.pop(container, None)
         self._backlogs.pop(container, None)
+        self.bodies.forget(container)
 
 
 class CallSlots:
@@ -186,6 +201,12 @@ class CallSlots:
 class _Connection:
     """One connection's state: the calls in flight, by id, and the replies that wait to be sent."""
 
+    __slots__ = (
+        "_backlog", "_changed", "_container", "_container_slots", "_corked", "_finishing", "_gateway", "_idle",
+        "_in_flight", "_limits", "_nursery", "_outbox", "_outbox_bytes", "_purse", "_scope", "_send_nowait", "_slots",
+        "_stream", "_writer", "_writing",
+    )  # fmt: skip
+
     def __init__(self, gateway: Gateway, stream: trio.abc.Stream, container: str) -> None:
         self._gateway = gateway
         self._limits = gateway.limits
@@ -194,11 +215,17 @@ class _Connection:
         self._container = container
         self._container_slots = gateway.calls_of(container)
         self._backlog = gateway.backlog_of(container)
+        self._purse = Purse(gateway.bodies, container)
+        self._idle = IdleClock(self._limits.idle_seconds) if self._limits.idle_seconds else None
         self._in_flight: dict[str, Pending | None] = {}
         self._slots = CallSlots(self._limits.calls_per_connection)
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
+        self._corked = False
+        self._writing = False
         self._finishing = False
+        self._nursery: trio.Nursery | None = None
+        self._writer = False
         self._scope = trio.CancelScope()
         self._changed = trio.lowlevel.ParkingLot()
 
@@ -210,8 +237,7 @@ class _Connection:
     async def run(self) -> None:
         try:
             with self._scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._write)
+                async with trio.open_nursery() as self._nursery:
                     await self._read()
                     self._hang_up()
                     self._finishing = True
@@ -225,6 +251,7 @@ class _Connection:
 
     def _hang_up(self) -> None:
         """The peer is gone, and reading is over: nobody waits for what is under way."""
+        self._purse.empty()
         pending, self._in_flight = self._in_flight, {}
         for call in pending.values():
             self._container_slots.give()
@@ -241,23 +268,32 @@ class _Connection:
         """
         buffer = FrameBuffer(self._limits.frame_max_bytes)
         left = math.inf
-        frames = 0
+        turn = 0
         while True:
             try:
                 payload = buffer.next_frame()
             except FramingError as error:
                 self._refuse(Fault("invalid_argument", str(error)))
+                self._uncork()
                 return
             if payload is not None:
                 left = math.inf
+                if not self._purse.begin(len(payload)):
+                    await self._room_for(len(payload))
+                self._corked = True
                 await self._accept(payload)
-                frames += 1
-                if frames % _FRAMES_MAX == 0:
+                turn += 1 + len(payload) // _TURN_BYTES
+                if turn >= _TURN_MAX:
+                    turn = 0
+                    self._uncork()
                     await trio.lowlevel.checkpoint()
                 continue
+            self._uncork()
             if not buffer.in_frame:
-                data = await self._stream.receive_some(_RECEIVE_BYTES)
+                data = await (self._stream.receive_some(_RECEIVE_BYTES) if self._idle is None else self._unless_idle())
             else:
+                if (size := buffer.frame_bytes) and not self._purse.begin(size):
+                    await self._room_for(size)
                 left = min(left, self._limits.frame_seconds)
                 began = trio.current_time()
                 data = None
@@ -272,9 +308,25 @@ class _Connection:
                 return
             buffer.feed(data)
 
+    async def _room_for(self, size: int) -> None:
+        """Wait until what all containers hold leaves room for the frame at hand."""
+        self._uncork()
+        self._gateway.counters.add("body_waits")
+        await self._purse.wait(size)
+
+    async def _unless_idle(self) -> bytes:
+        """What comes next; b"" once the connection has been idle for too long, as if the peer had closed."""
+        assert self._idle is not None  # noqa: S101 -- the caller has looked
+        data = await self._idle.receive(self._stream, _RECEIVE_BYTES, lambda: self.owes)
+        if data is None:
+            self._gateway.counters.add("connections_idle_closed")
+            _log.info("idle connection closed", container=self._container)
+        return data or b""
+
     async def _accept(self, payload: bytes) -> None:
         """Answer a frame at once, or start its call once there is room for it."""
         while self._outbox_bytes > self._limits.outbox_max_bytes:
+            self._uncork()
             await self._changed.park()  # bounded: the writer drains the outbox or drops the connection in time
         try:
             call = decode_call(payload)
@@ -285,6 +337,8 @@ class _Connection:
             self._refuse(Fault("invalid_argument", "call_id: already in flight on this connection"), call.call_id)
             return
         self._in_flight[call.call_id] = None
+        if not (self._slots.free and self._container_slots.free):
+            self._uncork()
         await self._take_slots(call.call_id)
         self._relay(call)
 
@@ -299,6 +353,7 @@ class _Connection:
             raise
 
     def _refuse(self, fault: Fault, call_id: str = "") -> None:
+        self._purse.drop()
         self._gateway.counters.add("frames_refused")
         self._send(fault_frame(fault, call_id))
 
@@ -326,6 +381,7 @@ class _Connection:
             self._answer(fault_frame(nothing, call_id))
         else:
             self._in_flight[call_id] = pending
+            self._purse.keep(call_id)
 
     def _answer(self, reply: ReplyFrame) -> None:
         """A call's reply: its id is free, and its slots, before it can be seen."""
@@ -334,30 +390,68 @@ class _Connection:
         del self._in_flight[reply.call_id]
         self._slots.give()
         self._container_slots.give()
+        self._purse.answered(reply.call_id)
+        if self._idle is not None:
+            self._idle.touch()
         self._send(reply)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _send(self, reply: ReplyFrame) -> None:
-        """Send at once where nothing waits and no other call is under way; else leave it to the writer, which joins."""
+        """Send at once where nothing waits and no other call is under way; else join what waits.
+
+        While frames that have arrived are being taken, replies are kept together, and go out with the last of them.
+        """
         frame = _framed(reply)
-        if self._send_nowait is not None and not self._outbox_bytes and not self._in_flight:
-            try:
-                sent = self._send_nowait(frame)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                # The connection's matter, in whatever task this is; its reader may not see that the peer has gone.
-                self._scope.cancel()
+        if not self._corked and self._send_nowait is not None and not self._outbox_bytes and not self._in_flight:
+            frame = self._send_directly(self._send_nowait, frame)
+            if not frame:
                 return
-            if sent == len(frame):
-                self._gateway.paid()
-                return
-            frame = frame[sent:]
         elif len(frame) > _LARGE_BYTES and self._backlog.bytes + len(frame) > self._limits.backlog_max_bytes:
             frame = _framed(_too_much(reply))
+        first = not self._outbox
         self._outbox.append(frame)
         self._outbox_bytes += len(frame)
         self._backlog.bytes += len(frame)
-        self._changed.unpark_all()
+        if first and not self._corked:  # who waits beside others has had the writer woken by the first of them
+            self._wake_writer()
+
+    def _uncork(self) -> None:
+        """The frames at hand are taken: send what was answered meanwhile, or leave it to the writer if that is busy."""
+        if not self._corked:
+            return
+        self._corked = False
+        if not self._outbox:
+            return
+        if self._send_nowait is not None and not self._writing:
+            size = self._outbox_bytes
+            rest = self._send_directly(self._send_nowait, b"".join(self._outbox))
+            self._outbox = [rest] if rest else []
+            self._outbox_bytes = len(rest)
+            self._backlog.bytes -= size - len(rest)
+        if self._outbox:
+            self._wake_writer()
+
+    def _wake_writer(self) -> None:
+        """A connection has no writer until it needs one: an idle one is a task less, and a third less memory."""
+        if self._writer or self._nursery is None:
+            self._changed.unpark_all()
+        else:
+            self._writer = True
+            self._nursery.start_soon(self._write)
+
+    def _send_directly(self, send_nowait: Callable[[bytes], int], frame: bytes) -> bytes:
+        """Send what the socket takes right now; what is left."""
+        try:
+            sent = send_nowait(frame)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            # The connection's matter, in whatever task this is; its reader may not see that the peer has gone.
+            self._scope.cancel()
+            return b""
+        if sent == len(frame):
+            self._gateway.paid()
+            return b""
+        return frame[sent:]
 
     async def _write(self) -> None:
         """Send what is ready in one go; end the connection when the peer does not take it in time."""
@@ -367,6 +461,7 @@ class _Connection:
                     return
                 await self._changed.park()
             batch, self._outbox = memoryview(b"".join(self._outbox)), []
+            self._writing = True
             for at in range(0, len(batch), _SLICE_BYTES):
                 part = batch[at : at + _SLICE_BYTES]
                 with trio.move_on_after(self._limits.send_seconds) as sending:
@@ -379,6 +474,7 @@ class _Connection:
                 self._outbox_bytes -= len(part)
                 self._backlog.bytes -= len(part)
                 self._changed.unpark_all()
+            self._writing = False
             self._gateway.paid()
 
 

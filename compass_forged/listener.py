@@ -95,8 +95,17 @@ class RunDir:
         return self.container_dir(name) / SOCKET_NAME
 
 
+async def at_once() -> None:
+    """Any connection may be accepted."""
+
+
 class UnixListener:
-    """A listening Unix socket that knows the inode it bound."""
+    """A listening Unix socket that knows the inode it bound.
+
+    Attributes:
+        path: where it is.
+        allowed: returns once a connection may be accepted; waited for right before each. The owner may set another.
+    """
 
     def __init__(self, listener: socket.socket, directory: int, name: str, path: Path) -> None:
         self._socket = listener
@@ -107,6 +116,7 @@ class UnixListener:
         self._overload_logged_at = -math.inf
         self._closed = False
         self.path = path
+        self.allowed: Callable[[], Awaitable[None]] = at_once
 
     async def accept(self) -> tuple[UnixStream, Peer]:
         """The next connection and who the kernel says it is. Overload is waited out; the peer's address is ignored.
@@ -115,6 +125,7 @@ class UnixListener:
             ClosedResourceError: the listener was closed.
         """
         while True:
+            await self.allowed()
             if self._closed:
                 raise trio.ClosedResourceError("this listener was closed")
             try:

@@ -5,7 +5,7 @@ from typing import Final
 
 from compass_forged import errors, owner
 from compass_forged.errors import CallError, ForgeError, StoreError
-from compass_forged.observability import redact
+from compass_forged.observability import redact, remembered
 from compass_forged.wire.schema import (
     ARTIFACT_NUMBER_MAX,
     READ_ARMS,
@@ -38,6 +38,7 @@ KINDS: Final = ("issue", "pull_request")
 # C0, DEL and C1, and the two Unicode line separators: what would start a second line or drive a terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _LOOKED_AT: Final = 8  # of a far longer text, this many times what may be shown: the patterns' time is bounded
+_SHORT_CHARS: Final = 160  # most refusals are these, and the same ones again and again
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # lone surrogates, which JSON can hold and UTF-8 cannot
 _LOCAL_PATH = re.compile(r"(?:\bfile:/{0,2}|(?<![\w/.]))/(?:[\w.@+-]+/)+[\w.@+-]*", re.IGNORECASE)
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S*", re.IGNORECASE)
@@ -122,6 +123,9 @@ def _check_inline(place: str, comment: InlineComment) -> None:
         _number(f"{place}.start_line", comment.start_line)
     for name, side in (("side", comment.side), ("start_side", comment.start_side)):
         _one_of(f"{place}.{name}", side or "RIGHT", SIDES)
+    side = comment.side or "RIGHT"
+    if comment.start_line > comment.line and (comment.start_side or side) == side:
+        raise invalid(f"{place}.start_line: must not be behind line, which is the last line of the range")
     _words(f"{place}.body", comment.body)
 
 
@@ -189,7 +193,7 @@ def _from_store(error: StoreError) -> CallError:
     return CallError("internal", "the daemon's store refused this record; nothing was sent", outcome="not_sent")
 
 
-def _from_forge(error: ForgeError) -> CallError:  # noqa: PLR0911 -- a table: one return per row
+def _from_forge(error: ForgeError) -> CallError:  # noqa: C901, PLR0911 -- a table: one return per row
     match error:
         case errors.Unsupported():
             return CallError(
@@ -211,13 +215,25 @@ def _from_forge(error: ForgeError) -> CallError:  # noqa: PLR0911 -- a table: on
                 retry_after_ms=max(1, round(error.retry_after_seconds * 1000)),
             )
         case errors.ForgeUnavailable():
-            return CallError("unavailable", str(error), outcome=error.outcome)
+            return CallError(
+                "unavailable",
+                str(error),
+                outcome=error.outcome,
+                retry_after_ms=round(error.retry_after_seconds * 1000),
+            )
         case errors.BadAnswer():
             return CallError(
-                "internal", f"the forge answered {error.status} and its answer cannot be used", outcome="unknown"
+                "internal", f"the forge answered {error.status} and its answer cannot be used", outcome=error.outcome
             )
-        case errors.BadRepo() | errors.BadCursor():
+        case errors.BadRepo() | errors.BadCursor() | errors.BadReview():
             return invalid(str(error))
+        case errors.PullRequestExists():
+            shown = f": {error.number}" if error.number else ", and the forge does not show which"
+            return CallError(
+                "already_exists", f"a pull request for that head and base exists{shown}", outcome=error.outcome
+            )
+        case errors.ForgePrecondition():
+            return CallError("failed_precondition", str(error), outcome=error.outcome)
         case errors.IsPullRequest():
             return CallError(
                 "invalid_argument", "that number is a pull request; read it with get_pull_request", outcome="rejected"
@@ -255,12 +271,21 @@ def error_result(error: CallError) -> ErrorResult:
 
 def clean_message(text: str, limit: int = MESSAGE_MAX_CHARS) -> str:
     """One line of at most ``limit`` characters, without control characters, tokens, URL queries or local paths."""
+    return _clean_short(text) if limit == MESSAGE_MAX_CHARS and len(text) <= _SHORT_CHARS else _clean(text, limit)
+
+
+def _clean(text: str, limit: int) -> str:
     if len(text) > limit * _LOOKED_AT:
         words = text[: limit * _LOOKED_AT].rsplit(None, 1)  # not in the middle of a word, which may be a token
         text = words[0] if words else ""
     flat = " ".join(_CONTROL.sub(" ", _UNSENDABLE.sub("\ufffd", text)).split())
     flat = _LOCAL_PATH.sub("[path]", _QUERY.sub(r"\1", redact(flat)))
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+@remembered(1024)
+def _clean_short(text: str) -> str:
+    return _clean(text, MESSAGE_MAX_CHARS)
 
 
 def outcome_if(write: bool, outcome: Outcome) -> Outcome:  # noqa: FBT001 -- the word says it

@@ -3,9 +3,9 @@
 Adapters implement these protocols; the domain knows nothing else of them.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from compass_forged.wire.schema import (
@@ -64,6 +64,16 @@ class SessionBinding:
 
 
 @dataclass(frozen=True, slots=True)
+class Caller:
+    """Who speaks, as the hub resolved it: nothing in it comes from the container."""
+
+    account: Account | None
+    session_id: str
+    container: str
+    scope: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """A live session: who speaks through a container. ``scope`` None is everything, () is nothing."""
 
@@ -71,6 +81,11 @@ class Session:
     container: str
     account: Account
     scope: tuple[str, ...] | None = None
+    caller: Caller = field(init=False, repr=False, compare=False)
+    """The session as a service sees it, made once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "caller", Caller(self.account, self.session_id, self.container, self.scope))
 
 
 class Coordinate(NamedTuple):
@@ -115,6 +130,23 @@ class IndexedAuthor:
     agent: str
     owner: str
     session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A row of what agents want to hear of.
+
+    Attributes:
+        subscription_id: what the agent is told: a version 4 UUID in its canonical form.
+        coordinate: of what.
+        session_id: in which session it was begun, or begun again.
+        live: whether it stands; False once it has ended.
+    """
+
+    subscription_id: str
+    coordinate: Coordinate
+    session_id: str
+    live: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +259,29 @@ class Store(Protocol):
         """Who wrote these artifacts, for those that the index holds, in one query.
 
         ``asker`` is the account on whose behalf this is asked: whoever waits is served in turns by account.
+        """
+        ...
+
+    async def subscribe(self, account: Account, coordinate: Coordinate, session_id: str) -> Subscription:
+        """Keep that the agent wants to hear of an artifact, and that its repository is followed; no cursor is set.
+
+        Idempotent: one row for an agent and a coordinate, so that subscribing again answers the same id; one that has
+        ended is live again, under this session.
+
+        Raises:
+            SubscriptionsExhausted: the agent has as many as it may have, ended ones included.
+        """
+        ...
+
+    async def subscription(self, agent_id: int, subscription_id: str) -> Subscription | None:
+        """One of the agent's own subscriptions, live or ended; None for another's as for one that never was."""
+        ...
+
+    async def unsubscribe(self, agent_id: int, subscription_id: str) -> bool:
+        """End one of the agent's own subscriptions; again is no error.
+
+        Returns:
+            Whether the agent has, or had, a subscription of that id: False for another's as for one that never was.
         """
         ...
 
@@ -346,24 +401,19 @@ class TokenSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who speaks, as the hub resolved it: nothing in it comes from the container."""
-
-    account: Account | None
-    session_id: str
-    container: str
-    scope: tuple[str, ...] | None = None
+Work: TypeAlias = Callable[[], Awaitable[ResultArm]]
+"""What is left to be waited for of a call; called once. It raises as ``ForgeCaller.begin`` does."""
 
 
 class ForgeCaller(Protocol):
     """The one-method seam between hub and service."""
 
-    async def execute(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm:
-        """Execute one call as the caller.
+    def begin(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm | Work:
+        """Begin one call as the caller; not a checkpoint.
 
         Returns:
-            The result arm; a domain failure is an ``ErrorResult``.
+            The result arm where nothing had to be waited for, such as a refusal; else the work that comes to one. A
+            domain failure is an ``ErrorResult``.
 
         Raises:
             Fault: the call is structurally wrong, or nobody stands behind it.

@@ -1,8 +1,8 @@
 """Parked tasks that run calls, so that a call costs no new task, nursery or cancel scope.
 
 Measured on trio 0.35 (microseconds): a task 13 to 26, a nursery with one task 62, ``fail_after`` 11, waking a parked
-task about 10. So a worker keeps one task and one cancel scope for its whole life, and only moves the scope's deadline
-from job to job. A scope that was cancelled is spent: the worker takes a fresh one and goes on.
+task about 10. So a worker keeps one task and one cancel scope for its whole life, which has no deadline of its own
+(see ``deadlines.py``). A scope that was cancelled is spent: the worker takes a fresh one and goes on.
 
 The rules:
 
@@ -13,7 +13,6 @@ The rules:
   ``trio.run``.
 """
 
-import math
 from typing import Final, Protocol
 
 import outcome
@@ -28,12 +27,10 @@ class Job(Protocol):
     """What a worker runs.
 
     Attributes:
-        deadline: on trio's clock.
-        scope: set to the worker's scope before ``run``, which may shield it or move its deadline. The scope is not the
-            job's any more once ``finish`` was called.
+        scope: set to the worker's scope before ``run``, which may shield it; whoever gives the job up cancels it. The
+            scope is not the job's any more once ``finish`` was called.
     """
 
-    deadline: float
     scope: trio.CancelScope | None
 
     async def run(self) -> None:
@@ -80,6 +77,7 @@ class WorkerPool:
 
     async def _work(self, first: Job) -> None:
         job: Job | None = first
+        del first
         while True:
             with trio.CancelScope() as scope:  # a new one once the last is spent
                 while True:
@@ -88,7 +86,10 @@ class WorkerPool:
                             return
                         job = await self._park()
                     at_hand, job = job, None
-                    await _do(at_hand, scope)
+                    try:
+                        await _do(at_hand, scope)
+                    finally:
+                        del at_hand  # a parked worker must not keep what its last job held
 
     async def _park(self) -> Job:
         task = current_task()
@@ -105,7 +106,6 @@ class WorkerPool:
 async def _do(job: Job, scope: trio.CancelScope) -> None:
     """Run a job under ``scope`` and finish it; the scope is left as it was, or cancelled."""
     job.scope = scope
-    scope.deadline = job.deadline
     try:
         await job.run()
     except BaseException:
@@ -113,5 +113,4 @@ async def _do(job: Job, scope: trio.CancelScope) -> None:
         raise
     if scope.shield:
         scope.shield = False
-    scope.deadline = math.inf
     job.finish(cut_off=False)

@@ -7,7 +7,8 @@
 --
 -- The role can neither rewrite who wrote an artifact nor delete a row of the index, an account or a session: UPDATE is
 -- granted by column, and DELETE on open containers alone, which are forgotten when they close. Identity columns need no
--- grant on their sequences. The tables of the poller are granted to nobody until something reads them.
+-- grant on their sequences. The poller's cursors are granted to nobody until something reads them; a subscription ends by a
+-- date, so that the role deletes none.
 -- LISTEN, and the triggers that tell of ended sessions, need no grant.
 
 GRANT SELECT ON forged_migrations, store_secrets TO compass_forged_daemon;
@@ -17,3 +18,5 @@ GRANT SELECT, INSERT, UPDATE (host_id, container, scope, bound_at, ended_at) ON 
   TO compass_forged_daemon;
 GRANT SELECT, INSERT, UPDATE (client_request_id, request_fingerprint) ON forge_authored_artifacts
   TO compass_forged_daemon;
+GRANT SELECT, INSERT ON forge_repo_subscriptions TO compass_forged_daemon;
+GRANT SELECT, INSERT, UPDATE (session_id, ended_at) ON agent_forge_subscriptions TO compass_forged_daemon;

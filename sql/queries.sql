@@ -118,6 +118,37 @@ ON CONFLICT ON CONSTRAINT forge_authored_artifacts_pkey DO UPDATE SET
 WHERE stored.agent_account_id = EXCLUDED.agent_account_id
 RETURNING agent_account_id;
 
+-- name: record_authored_artifacts
+-- The same for many rows at once, no two of one coordinate or one key; answers the positions that have a row now.
+WITH wanted AS (
+  SELECT * FROM unnest(
+    $1::smallint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::text[],
+    $10::text[], $11::bytea[], $12::text[], $13::text[], $14::bigint[]
+  ) WITH ORDINALITY AS given (
+    forge_provider, forge_host, repo, kind, number, repo_display, agent_account_id, owner_user_id, session_id,
+    client_request_id, request_fingerprint, url, forge_created_at, created_at_unix_ms, position
+  )
+), written AS (
+  INSERT INTO forge_authored_artifacts AS stored (
+    forge_provider, forge_host, repo, kind, number, repo_display, agent_account_id, owner_user_id, session_id,
+    client_request_id, request_fingerprint, url, forge_created_at, created_at_unix_ms
+  )
+  SELECT forge_provider, forge_host, repo, kind, number, repo_display, agent_account_id, owner_user_id, session_id,
+    client_request_id, request_fingerprint, url, forge_created_at, created_at_unix_ms
+  FROM wanted
+  -- In one order everywhere, so that two of these wait for each other's rows in turn and not for one another.
+  ORDER BY forge_provider, forge_host COLLATE "C", repo COLLATE "C", kind COLLATE "C", number
+  ON CONFLICT ON CONSTRAINT forge_authored_artifacts_pkey DO UPDATE SET
+    client_request_id = coalesce(stored.client_request_id, EXCLUDED.client_request_id),
+    request_fingerprint = coalesce(stored.request_fingerprint, EXCLUDED.request_fingerprint)
+  WHERE stored.agent_account_id = EXCLUDED.agent_account_id
+  RETURNING forge_provider, forge_host, repo, kind, number
+)
+SELECT wanted.position
+FROM wanted JOIN written
+  ON (wanted.forge_provider, wanted.number) = (written.forge_provider, written.number)
+  AND (wanted.forge_host, wanted.repo, wanted.kind) = (written.forge_host, written.repo, written.kind);
+
 -- name: artifact_by_request_id
 -- The memo: what an agent created under a key.
 SELECT artifact.forge_provider, artifact.forge_host, artifact.repo, artifact.kind, artifact.number,
@@ -166,6 +197,42 @@ FROM unnest($1::smallint[], $2::text[], $3::text[], $4::text[], $5::bigint[])
 JOIN forge_authored_artifacts AS artifact USING (forge_provider, forge_host, repo, kind, number)
 JOIN agent_accounts AS agent ON agent.id = artifact.agent_account_id
 JOIN user_accounts AS owner ON owner.id = artifact.owner_user_id;
+
+-- name: subscribe
+-- Writes a subscription and that its repository is followed, or wakes the one there is; no row back beyond the limit $8.
+WITH wanted AS (
+  SELECT $1::bigint AS agent_account_id, $2::smallint AS forge_provider, $3::text AS forge_host, $4::text AS repo,
+    $5::text AS kind, $6::bigint AS number, $7::text AS session_id
+  WHERE (SELECT count(*) FROM agent_forge_subscriptions WHERE agent_account_id = $1) < $8::bigint
+    OR EXISTS (
+      SELECT FROM agent_forge_subscriptions
+      WHERE (agent_account_id, forge_provider, forge_host, repo, kind, number) = ($1, $2, $3, $4, $5, $6)
+    )
+), followed AS (
+  INSERT INTO forge_repo_subscriptions (forge_provider, forge_host, repo)
+  SELECT forge_provider, forge_host, repo FROM wanted
+  ON CONFLICT ON CONSTRAINT forge_repo_subscriptions_repo_key DO NOTHING
+)
+INSERT INTO agent_forge_subscriptions AS stored (
+  agent_account_id, forge_provider, forge_host, repo, kind, number, session_id
+)
+SELECT agent_account_id, forge_provider, forge_host, repo, kind, number, session_id FROM wanted
+ON CONFLICT ON CONSTRAINT agent_forge_subscriptions_artifact_key DO UPDATE SET
+  session_id = CASE WHEN stored.ended_at IS NULL THEN stored.session_id ELSE EXCLUDED.session_id END,
+  ended_at = NULL
+RETURNING subscription_id, forge_provider, forge_host, repo, kind, number, session_id, ended_at IS NULL AS live;
+
+-- name: subscription
+-- One of an agent's own subscriptions, live or ended.
+SELECT subscription_id, forge_provider, forge_host, repo, kind, number, session_id, ended_at IS NULL AS live
+FROM agent_forge_subscriptions
+WHERE agent_account_id = $1 AND subscription_id = $2;
+
+-- name: unsubscribe
+-- Ends one of an agent's own subscriptions; one that has ended stays as it is.
+UPDATE agent_forge_subscriptions SET ended_at = coalesce(ended_at, greatest(now(), created_at))
+WHERE agent_account_id = $1 AND subscription_id = $2
+RETURNING subscription_id;
 
 -- name: store_secret
 -- A key that all daemons of this store share.

@@ -118,16 +118,30 @@ CREATE TABLE agent_forge_subscriptions (
   kind text COLLATE "C" NOT NULL,
   number bigint NOT NULL,
   created_at timestamptz NOT NULL DEFAULT now(),
+  subscription_id uuid NOT NULL DEFAULT gen_random_uuid(),
+  session_id text COLLATE "C" NOT NULL,
+  ended_at timestamptz,
   CONSTRAINT agent_forge_subscriptions_pkey PRIMARY KEY (id),
+  CONSTRAINT agent_forge_subscriptions_id_key UNIQUE (subscription_id),
   CONSTRAINT agent_forge_subscriptions_artifact_key
     UNIQUE (agent_account_id, forge_provider, forge_host, repo, kind, number),
   CONSTRAINT agent_forge_subscriptions_agent_fkey FOREIGN KEY (agent_account_id)
     REFERENCES agent_accounts (id) ON DELETE RESTRICT,
   CONSTRAINT agent_forge_subscriptions_provider_known CHECK (forge_provider IN (1, 2, 3, 4)),
   CONSTRAINT agent_forge_subscriptions_kind_known CHECK (kind IN ('issue', 'pull_request')),
-  CONSTRAINT agent_forge_subscriptions_number_positive CHECK (number >= 1)
+  CONSTRAINT agent_forge_subscriptions_number_positive CHECK (number >= 1),
+  CONSTRAINT agent_forge_subscriptions_session_grammar CHECK (session_id ~ '^[a-z0-9][a-z0-9-]{0,38}$'),
+  CONSTRAINT agent_forge_subscriptions_host_filled CHECK (forge_host <> ''),
+  CONSTRAINT agent_forge_subscriptions_repo_filled CHECK (repo <> ''),
+  CONSTRAINT agent_forge_subscriptions_ended_after_created CHECK (ended_at >= created_at)
 );
 COMMENT ON TABLE agent_forge_subscriptions IS 'Which agent wants to hear of which artifact; subscribing again is the same row.';
+COMMENT ON COLUMN agent_forge_subscriptions.subscription_id IS 'What agents are told; it says nothing of how many there are.';
+COMMENT ON COLUMN agent_forge_subscriptions.session_id IS 'In which session it was begun, or begun again.';
+COMMENT ON COLUMN agent_forge_subscriptions.ended_at IS 'NULL while it is live; a row that has ended stays, so that ending it again is no error.';
+
+CREATE INDEX agent_forge_subscriptions_live_idx
+  ON agent_forge_subscriptions (forge_provider, forge_host, repo, kind, number) WHERE ended_at IS NULL;
 
 CREATE TABLE forge_authored_artifacts (
   forge_provider smallint NOT NULL,

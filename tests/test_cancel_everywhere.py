@@ -15,7 +15,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from compass_forged.hub import CallDeadlines, Hub, Life
+from compass_forged.hub import CallDeadlines, Hub
+from compass_forged.life import Life
 from compass_forged.observability import Counters
 from compass_forged.ports import AuthoredArtifact, CallContext, ContainerSpec, Provider, Session, SessionBinding
 from compass_forged.providers.fake import FakeProvider, Step
@@ -289,7 +290,7 @@ async def _run(world: World, callers: Callers, end: End, at: int) -> Ended:
         trio.lowlevel.remove_instrument(steps)
         assert steps.failed == []
         assert hub.in_flight == 0
-        assert not hub._sent
+        assert not len(hub._deadlines)
         nursery.cancel_scope.cancel()
     return Ended(steps.acted, asked[0], asked[1:], answered[0] if answered else 0, await world.rows())
 

@@ -333,3 +333,10 @@ def test_a_forge_without_an_author_says_where_one_may_come_from(path: Path) -> N
 def test_a_configuration_built_in_code_is_checked_alike() -> None:
     with pytest.raises(ConfigError, match=r"^here: run_dir: 'x' is no absolute path$"):
         check_config(Config(run_dir="x"), "here", {})
+
+
+def test_the_largest_frame_must_fit_into_what_is_held_of_all(path: Path) -> None:
+    assert load(path, "[limits]\nframe_max_bytes = 2048\nbodies_max_bytes = 2048").limits.bodies_max_bytes == 2048
+    assert refusal(path, "[limits]\nframe_max_bytes = 2049\nbodies_max_bytes = 2048") == (
+        "limits.bodies_max_bytes: must be at least frame_max_bytes, 2049, or the largest frame waits for ever"
+    )

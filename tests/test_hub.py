@@ -1,4 +1,7 @@
+import enum
+import gc
 import math
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -7,12 +10,13 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from compass_forged import hub as module
+from compass_forged import deadlines as module
 from compass_forged.errors import CallError, Fault
-from compass_forged.hub import CallDeadlines, Hub, fault_frame
+from compass_forged.hub import CallDeadlines, Hub
+from compass_forged.life import fault_frame
 from compass_forged.observability import Counters
 from compass_forged.policy import error_result
-from compass_forged.ports import CallContext, Caller
+from compass_forged.ports import CallContext, Caller, Work
 from compass_forged.sessions import SessionTable
 from compass_forged.supervise import RestartPolicy, supervise
 from compass_forged.wire.schema import Arm, ErrorResult, FaultFrame, ForgeCall, ReplyFrame, ResultArm, ResultFrame
@@ -254,7 +258,7 @@ def test_a_write_is_cancelled_before_its_send_or_not_at_all(timeout_ms: int) -> 
             for _ in range(20):
                 await trio.lowlevel.checkpoint()
             assert made.hub.in_flight == 0
-            sent = made.hub._sent_count
+            sent = any(context.guard.sent for context in made.caller.contexts)
             assert made.caller.ended == (["ok"] if sent else ["cancelled"] if made.caller.calls else [])
             if isinstance(reply, ResultFrame) and isinstance(reply.result, ErrorResult):
                 assert reply.result.outcome == ("unknown" if sent else "not_sent")
@@ -416,7 +420,7 @@ async def test_unbinding_lets_a_sent_write_go_on_under_the_session_that_asked(
 @pytest.mark.parametrize(("arm", "script"), [(READ, takes(19)), (WRITE, takes(19)), (WRITE, takes(19, sends_after=1))])
 async def test_a_drain_lets_calls_finish(arm: Arm, script: Script, autojump_clock: MockClock) -> None:
     async with rig(script) as made:
-        made.hub._deadlines = CallDeadlines(read_seconds=100, write_seconds=100)
+        made.hub._limits = CallDeadlines(read_seconds=100, write_seconds=100)
         asked = made.ask(arm)
         await trio.sleep(0.5)
         assert await made.hub.drain(20) is True
@@ -428,7 +432,7 @@ async def test_a_drain_lets_calls_finish(arm: Arm, script: Script, autojump_cloc
 @pytest.mark.parametrize("arm", [READ, WRITE])
 async def test_the_end_of_a_drain_cancels_what_was_not_sent(arm: Arm, autojump_clock: MockClock) -> None:
     async with rig(takes(100)) as made:
-        made.hub._deadlines = CallDeadlines(read_seconds=100, write_seconds=100)
+        made.hub._limits = CallDeadlines(read_seconds=100, write_seconds=100)
         asked = made.ask(arm)
         await trio.sleep(1)
         assert await made.hub.drain(20) is False
@@ -442,7 +446,7 @@ async def test_the_end_of_a_drain_ends_a_sent_write_whose_outcome_is_then_unknow
     autojump_clock: MockClock, events: Logged
 ) -> None:
     async with rig(takes(100, sends_after=0.5)) as made:
-        made.hub._deadlines = CallDeadlines(write_seconds=100)
+        made.hub._limits = CallDeadlines(write_seconds=100)
         asked = made.ask(WRITE)
         await trio.sleep(1)
         assert await made.hub.drain(20) is False
@@ -837,6 +841,51 @@ async def test_a_sent_write_is_answered_once_and_logged_late_once(autojump_clock
         assert [event["code"] for event in late] == ["ok"]
 
 
+# --- what needs no waiting ------------------------------------------------------------------------------------------
+
+
+def refuses(call: ForgeCall) -> ResultArm:
+    raise Fault("permission_denied", "nobody")
+
+
+def breaks(call: ForgeCall) -> ResultArm:
+    raise RuntimeError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("at_once", "code"),
+    [(lambda call: a_result(call.call_id), "ok"), (refuses, "fault:permission_denied"), (breaks, "fault:internal")],
+)
+async def test_what_needs_no_waiting_is_answered_before_submit_returns(
+    at_once: Callable[[ForgeCall], ResultArm], code: str, events: Logged
+) -> None:
+    async with rig() as made:
+        made.caller.at_once = at_once
+        replies: list[ReplyFrame] = []
+        assert made.hub.submit("s-1", call_of(WRITE), replies.append) is None
+        (reply,) = replies
+        assert (f"fault:{reply.code}" if isinstance(reply, FaultFrame) else "ok") == code
+        assert made.hub.in_flight == 0
+        assert len(made.hub._deadlines) == 0
+        (line,) = call_lines(events)
+        assert (line["code"], line["session"], line["container"]) == (code, "s-1", "c1")
+        assert made.counters.total("calls", code=code) == 1
+        assert made.counters.total("internal_errors", where="hub") == (1 if code == "fault:internal" else 0)
+        assert await made.hub.drain(1)  # nothing is left to wait for
+
+
+async def test_a_drain_is_not_woken_by_what_was_answered_at_once(autojump_clock: MockClock) -> None:
+    async with rig(takes(5)) as made:
+        waiting = made.ask(READ)
+        await wait_all_tasks_blocked()
+        made.caller.at_once = lambda call: a_result(call.call_id)
+        assert isinstance(await made.hub.relay("s-1", call_of(READ, "2")), ResultFrame)
+        assert made.hub.in_flight == 1
+        assert await made.hub.drain(20)
+        assert trio.current_time() == pytest.approx(5)
+        assert isinstance(waiting.reply, ResultFrame)
+
+
 async def test_a_late_write_that_ends_in_a_fault_is_logged_with_its_code(
     autojump_clock: MockClock, events: Logged
 ) -> None:
@@ -851,15 +900,15 @@ async def test_a_late_write_that_ends_in_a_fault_is_logged_with_its_code(
         assert made.counters.total("late_writes", code="fault:not_found") == 1
 
 
-async def test_deadlines_of_writes_that_have_ended_do_not_pile_up(
+async def test_deadlines_of_calls_that_have_ended_do_not_pile_up(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SWEEP_AT", 10)
+    monkeypatch.setattr(module, "SWEEP_AT", 10)
     async with rig(takes(0, sends_after=0)) as made:
         for _ in range(100):
             await made.hub.relay("s-1", call_of(WRITE))
-            assert len(made.hub._sent_deadlines) <= 13
-        assert made.hub._sent == {}
+            assert len(made.hub._deadlines._heap) <= 13
+        assert len(made.hub._deadlines) == 0
         made.caller.script = takes(40, sends_after=0)
         asked = made.ask(WRITE)  # after many sweeps the next deadline is still kept
         await asked.ended.wait()
@@ -964,3 +1013,60 @@ async def test_no_line_holds_a_body(autojump_clock: MockClock, events: Logged) -
 def test_a_faults_message_is_made_safe() -> None:
     frame = fault_frame(Fault("internal", "at /home/x/y\n!", retry_after_ms=2), "9")
     assert frame == FaultFrame(call_id="9", code="internal", message="at [path] !", retry_after_ms=2)
+
+
+# --- what is left of a call -----------------------------------------------------------------------------------------
+
+
+class _Ends(enum.Enum):
+    AT_ONCE = enum.auto()
+    LATER = enum.auto()
+    FAULT = enum.auto()
+    DEADLINE = enum.auto()
+    ABANDONED = enum.auto()
+    CANCELLED = enum.auto()
+
+
+@pytest.mark.parametrize("how", _Ends)
+async def test_a_call_that_has_ended_is_let_go_without_the_garbage_collector(
+    how: _Ends, autojump_clock: MockClock
+) -> None:
+    class Service:
+        def begin(self, _caller: Caller, _call: ForgeCall, context: CallContext) -> ResultArm | Work:
+            if how is _Ends.AT_ONCE:
+                return a_result()
+
+            async def work() -> ResultArm:
+                if how is not _Ends.CANCELLED:
+                    await context.guard.sending()
+                if how is _Ends.FAULT:
+                    raise Fault("unavailable", "x")
+                await trio.sleep(1 if how is _Ends.LATER else 70)
+                return a_result()
+
+            return work
+
+    async with trio.open_nursery() as nursery:
+        hub = Hub(table_of(session_of()), counters=Counters())
+        hub.wire(Service())
+        await nursery.start(hub.run)
+        for _ in range(2):  # the first leaves a worker behind, and what it keeps for good
+            call = call_of(WRITE, "held")
+            gc.collect()
+            gc.disable()
+            try:
+                before = sys.getrefcount(call)
+                replies: list[ReplyFrame] = []
+                life = hub.submit("s-1", call, replies.append)
+                if how in {_Ends.ABANDONED, _Ends.CANCELLED}:
+                    await trio.sleep(0.5)
+                    assert life is not None
+                    life.abandon()
+                await trio.sleep(100)
+                del life
+                assert len(replies) == (how not in {_Ends.ABANDONED, _Ends.CANCELLED})
+                assert hub.in_flight == 0
+                assert sys.getrefcount(call) == before
+            finally:
+                gc.enable()
+        nursery.cancel_scope.cancel()

@@ -451,6 +451,22 @@ async def test_overload_between_accepts_is_logged_once_a_minute_too(
         assert len(events) == 1
 
 
+async def test_each_listener_that_is_overloaded_says_so_by_itself(
+    run_dir: RunDir, autojump_clock: MockClock, events: Logged
+) -> None:
+    async def suffers(listener: UnixListener) -> None:
+        with_accepts(listener, *[OSError(errno.EMFILE, "overload")] * 700, an_end())
+        stream, _ = await listener.accept()
+        await stream.aclose()
+
+    async with bound(run_dir, "one") as one, bound(run_dir, "two") as two:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(suffers, one)
+            nursery.start_soon(suffers, two)
+        assert trio.current_time() == pytest.approx(70)
+        assert sorted(event["socket"] for event in events) == sorted([str(one.path), str(two.path)] * 2)
+
+
 @pytest.mark.parametrize("number", [errno.ECONNABORTED, errno.EPERM, errno.EPROTO])
 async def test_a_peer_that_is_gone_before_it_was_accepted_costs_nothing(
     run_dir: RunDir, number: int, events: Logged

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from compass_forged.observability import (
     LOG_STRING_MAX_CHARS,
     LOG_TRACEBACK_MAX_CHARS,
     Counters,
+    FrequentEvent,
     LogFormat,
     configure_logging,
     forget_secret,
@@ -250,3 +252,71 @@ def test_a_line_is_ascii_whatever_it_holds() -> None:
     get_logger("t").info("ö", word="é\u202e", ключ="x" * 70 + "é", odd=math.inf)
     assert out.getvalue().isascii()
     assert json.loads(out.getvalue())["odd"] == math.inf
+
+
+WORDS: dict[str, str] = {"who": "ada\n\u202e", "token": TOKEN, "long": "x" * 300}
+NUMBERS: dict[str, float] = {"ms": 1.5, "n": 3, "bad": math.inf}
+
+
+def frequent() -> FrequentEvent:
+    return FrequentEvent(get_logger("t"), "event", tuple(WORDS), tuple(NUMBERS))
+
+
+def frequent_line(form: LogFormat, level: str) -> str:
+    out = io.StringIO()
+    configure_logging(form, level, out)
+    frequent().info(tuple(WORDS.values()), *NUMBERS.values())
+    return out.getvalue()
+
+
+def test_a_frequent_event_is_the_line_that_it_would_be_otherwise() -> None:
+    (quick,) = [json.loads(line) for line in frequent_line("json", "debug").splitlines()]
+    (usual,) = lines(**WORDS, **NUMBERS)
+    quick_at, usual_at = (datetime.fromisoformat(line.pop("timestamp")) for line in (quick, usual))
+    assert abs(quick_at - usual_at) < timedelta(seconds=60)
+    assert list(quick.items()) == list(usual.items())
+    assert set(quick) == {*WORDS, *NUMBERS, "event", "level"}
+
+
+def test_a_frequent_events_time_is_written_as_any_other() -> None:
+    at = int(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp()) * 1_000_000_000
+    assert observability._stamp(at + 60_000_999) == "2026-01-02T03:04:05.060000Z"
+    assert observability._stamp(at + 1_000_000_000) == "2026-01-02T03:04:06.000000Z"
+
+
+def test_a_frequent_event_keeps_to_the_level_and_the_form() -> None:
+    assert frequent_line("json", "warning") == ""
+    assert "event" in frequent_line("console", "info")
+    assert not frequent_line("console", "info").startswith("{")
+
+
+def test_a_secret_that_is_registered_later_is_cut_out_of_words_that_are_kept() -> None:
+    out = io.StringIO()
+    configure_logging("json", "info", out)
+    event = FrequentEvent(get_logger("t"), "event", ("who",), ())
+    event.info(("a-secret-word",))
+    register_secret("a-secret-word")
+    event.info(("a-secret-word",))
+    assert [json.loads(line)["who"] for line in out.getvalue().splitlines()] == ["a-secret-word", "[secret]"]
+
+
+def test_a_frequent_event_is_captured_like_any_other() -> None:
+    out = io.StringIO()
+    configure_logging("json", "info", out)
+    event = FrequentEvent(get_logger("t"), "event", ("who",), ("n",))
+    with structlog.testing.capture_logs() as captured:
+        event.info(("ada",), 1)
+    structlog.reset_defaults()
+    with structlog.testing.capture_logs() as again:
+        event.info(("ada",), 1)
+    assert captured == again == [{"who": "ada", "n": 1, "event": "event", "log_level": "info"}]
+    assert out.getvalue() == ""
+
+
+def test_a_kind_counts_as_its_counters_do() -> None:
+    counters = Counters()
+    kind = counters.kind("calls", "code", "arm")
+    kind.add("ok", "read")
+    kind.add("ok", "read")
+    counters.add("calls", arm="read", code="ok")
+    assert list(counters.rows()) == [("calls", {"arm": "read", "code": "ok"}, 3)]

@@ -26,10 +26,12 @@ from compass_forged.wire.schema import (
     CreateIssue,
     CreatePullRequest,
     ForgeCall,
+    ForgeRef,
     GetIssue,
     GetPullRequest,
     InlineComment,
     ListIssues,
+    PullRequest,
     ResultFrame,
     SubmitReview,
     Subscribe,
@@ -82,6 +84,8 @@ def test_a_good_call_passes(arm: Arm) -> None:
         changed(REVIEW, comments=[INLINE] * 300),
         changed(REVIEW, comments=[
             InlineComment(path="a", line=9, body="b", side="LEFT", start_line=1, start_side="RIGHT"),
+            InlineComment(path="a", line=3, body="b", start_line=3),
+            InlineComment(path="a", line=3, body="b", side="RIGHT", start_line=4, start_side="LEFT"),
             InlineComment(path="a b/ü", line=ARTIFACT_NUMBER_MAX, body="b", side="", start_line=0, start_side=""),
         ]),
         changed(LISTING, state="open"),
@@ -180,6 +184,8 @@ def test_a_label_is_named_by_its_place(arm: Arm, label: str) -> None:
         ({"line": -1}, "line: must be from 1"),
         ({"line": ARTIFACT_NUMBER_MAX + 1}, "line: must be from 1"),
         ({"start_line": -1}, "start_line: must be from 1"),
+        ({"line": 3, "start_line": 4}, "start_line: must not be behind line"),
+        ({"line": 3, "start_line": 4, "side": "LEFT", "start_side": "LEFT"}, "start_line: must not be behind line"),
         ({"side": "right"}, "side: must be one of LEFT, RIGHT"),
         ({"start_side": "UP"}, "start_side: must be one of LEFT, RIGHT"),
         ({"body": " "}, "body: must not be blank"),
@@ -244,6 +250,14 @@ TABLE: list[tuple[ForgeError | StoreError, str, str, str]] = [
     (errors.BadAnswer(201, "body: secret things"), "internal", "unknown",
      "the forge answered 201 and its answer cannot be used"),
     (errors.BadRepo("repo: must be owner/name"), "invalid_argument", "not_sent", "repo: must be owner/name"),
+    (errors.BadReview("body: 3 bytes too large"), "invalid_argument", "not_sent", "body: 3 bytes too large"),
+    (errors.PullRequestExists(PullRequest(forge=ForgeRef("github", "github.com"), repo="a/b", number=7)),
+     "already_exists", "rejected", "a pull request for that head and base exists: 7"),
+    (errors.PullRequestExists(None), "already_exists", "unknown",
+     "a pull request for that head and base exists, and the forge does not show which"),
+    (errors.ForgePrecondition("in the way"), "failed_precondition", "rejected", "in the way"),
+    (errors.ForeignAnswer(201, "mixed up"), "internal", "unknown",
+     "the forge answered 201 and its answer cannot be used"),
     (errors.BadCursor("cursor: none of ours"), "invalid_argument", "not_sent", "cursor: none of ours"),
     (errors.IsPullRequest(7), "invalid_argument", "rejected",
      "that number is a pull request; read it with get_pull_request"),
@@ -279,6 +293,18 @@ def test_403_and_404_are_the_same_bytes() -> None:
 def test_a_rate_limit_says_when_to_come_back(seconds: float, expected: int) -> None:
     limited = errors.RateLimited(seconds, "slow down", outcome="rejected")
     assert error_result(to_call_error(limited, write=True)).retry_after_ms == expected
+
+
+def test_a_forge_that_is_not_ready_says_when_to_come_back() -> None:
+    later = errors.ForgeUnavailable("still working", outcome="unknown", retry_after_seconds=2.0)
+    assert to_call_error(later, write=False).retry_after_ms == 2000
+    assert to_call_error(errors.ForgeUnavailable("502", outcome="unknown"), write=True).retry_after_ms == 0
+
+
+def test_a_bad_answer_to_a_read_before_a_write_tells_that_nothing_was_sent() -> None:
+    error = errors.BadAnswer(200, "odd")
+    error.outcome = "not_sent"
+    assert to_call_error(error, write=True).outcome == "not_sent"
 
 
 def test_a_store_away_says_when_to_come_back() -> None:

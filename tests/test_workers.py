@@ -17,8 +17,7 @@ Work: TypeAlias = Callable[["Job"], Awaitable[None]]
 class Job:
     """A job that does what its work says and remembers each end it was told of."""
 
-    def __init__(self, work: Work, *, deadline: float = math.inf) -> None:
-        self.deadline = deadline
+    def __init__(self, work: Work) -> None:
         self.scope: trio.CancelScope | None = None
         self.ends: list[bool] = []
         """Of each ``finish``: whether it was cut off."""
@@ -97,49 +96,34 @@ async def test_a_parked_worker_takes_the_next_job(autojump_clock: MockClock) -> 
         assert second.ends == [False]
 
 
-async def test_a_job_ends_at_its_deadline_and_its_worker_goes_on(autojump_clock: MockClock) -> None:
+async def test_a_job_that_is_given_up_ends_and_its_worker_goes_on(autojump_clock: MockClock) -> None:
     async with running() as pool:
-        late, next_one = Job(takes(99), deadline=3), Job(takes(99), deadline=20)
-        pool.start(late)
-        await trio.sleep(5)
-        assert late.ends == [False]
-        assert late.ended_at == pytest.approx(3)
+        given_up, next_one = Job(takes(99)), Job(takes(20))
+        pool.start(given_up)
+        await trio.sleep(3)
+        given_up.own_scope.cancel()
+        await trio.sleep(2)
+        assert given_up.ends == [False]
+        assert given_up.ended_at == pytest.approx(3)
         pool.start(next_one)
         await trio.sleep(1)
-        assert next_one.task is late.task
-        assert next_one.scope is not late.scope  # that one is spent
+        assert next_one.task is given_up.task
+        assert next_one.scope is not given_up.scope  # that one is spent
         await trio.sleep(20)
-        assert next_one.ended_at == pytest.approx(20)
+        assert next_one.ended_at == pytest.approx(25)
 
 
-async def test_a_deadline_that_has_passed_before_the_job_began_ends_it(autojump_clock: MockClock) -> None:
+async def test_a_job_that_gives_itself_up_before_its_first_wait_ends_there(autojump_clock: MockClock) -> None:
+    async def gives_up(job: Job) -> None:
+        job.own_scope.cancel()
+        await trio.sleep(99)
+
     async with running() as pool:
-        await trio.sleep(10)
-        job = Job(takes(99), deadline=5)
+        job = Job(gives_up)
         pool.start(job)
         await trio.sleep(1)
         assert job.ends == [False]
-        assert job.ended_at == pytest.approx(10)
-
-
-async def test_the_deadline_of_one_job_is_not_the_next_ones(autojump_clock: MockClock) -> None:
-    async with running() as pool:
-        pool.start(Job(no_wait, deadline=5))
-        await trio.sleep(1)
-        job = Job(takes(50))
-        pool.start(job)
-        await trio.sleep(100)
-        assert job.ended_at == pytest.approx(51)
-
-
-async def test_a_parked_worker_outlives_the_deadline_of_its_last_job(autojump_clock: MockClock) -> None:
-    async with running() as pool:
-        first, second = Job(no_wait, deadline=5), Job(no_wait)
-        pool.start(first)
-        await trio.sleep(10)
-        pool.start(second)
-        await wait_all_tasks_blocked()
-        assert second.scope is first.scope
+        assert job.ended_at == pytest.approx(0)
 
 
 async def test_a_shield_ends_with_its_job(autojump_clock: MockClock) -> None:
@@ -189,15 +173,17 @@ async def test_the_end_of_the_pool_cuts_off_what_runs_and_lets_a_shielded_job_en
     assert not pool._parked
 
 
-async def test_a_shielded_job_whose_deadline_passes_after_the_end_of_the_pool_was_not_cut_off(
+async def test_a_shielded_job_that_is_given_up_after_the_end_of_the_pool_was_not_cut_off(
     autojump_clock: MockClock,
 ) -> None:
     async def shields(job: Job) -> None:
         job.own_scope.shield = True
+        await trio.sleep(7)
+        job.own_scope.cancel()
         await trio.sleep(99)
 
     async with running() as pool:
-        job = Job(shields, deadline=7)
+        job = Job(shields)
         pool.start(job)
         await trio.sleep(1)
     assert job.ends == [False]

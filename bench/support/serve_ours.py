@@ -4,7 +4,6 @@ Arguments: the run directory, and optionally as JSON what ``Options`` has. It lo
 info, to the null device.
 """
 
-import gc
 import os
 import sys
 from contextlib import nullcontext
@@ -17,7 +16,7 @@ from bench.support.messages import SLOW_ISSUE
 from bench.support.processes import raise_descriptor_limit, stdin_closed
 from bench.support.sampling import sampled
 from compass_forged.config import Config, Limits
-from compass_forged.daemon import serve_with
+from compass_forged.daemon import serve_with, settle_collector
 from compass_forged.listener import RunDir
 from compass_forged.observability import Counters, configure_logging
 from compass_forged.ports import CallContext
@@ -97,7 +96,7 @@ async def _serve(run_dir: RunDir, options: Options) -> None:
     registry = Registry([Entry(provider.name, provider.host, provider)])
     async with trio.open_nursery() as nursery:
         daemon = await nursery.start(serve_with, config, run_dir, MemoryStore(), registry, Counters())
-        gc.freeze()
+        settle_collector()
         print("ready", flush=True)
         with sampled(Path(options.profile)) if options.profile else nullcontext():
             await stdin_closed()

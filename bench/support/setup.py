@@ -131,7 +131,7 @@ def machine() -> dict[str, object]:
     """What the figures of a run depend on."""
     return {
         "python": platform.python_version(),
-        **{name: version(name) for name in ("trio", "msgspec", "grpcio", "uvicorn")},
+        **{name: version(name) for name in ("trio", "msgspec", "asyncpg", "grpcio", "uvicorn")},
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "load_before": round(os.getloadavg()[0], 2),

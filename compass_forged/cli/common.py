@@ -1,7 +1,7 @@
 """What the commands share: exit codes, options, and where the daemon is."""
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
@@ -10,6 +10,7 @@ import click
 
 from compass_forged.config import Config, find_config, load_config, read_config
 from compass_forged.control.client import ControlClient
+from compass_forged.terminal import one_line
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -52,6 +53,14 @@ def control(config_path: Path | None, run_dir: Path | None) -> Generator[Control
     where = run_dir if run_dir is not None else Path(read_config(find_config(config_path)).run_dir)
     with ControlClient(where / "control.sock") as client:
         yield client
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Plain columns: for eyes and for ``awk`` alike."""
+    cells = [heads, *[[one_line(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(heads))]
+    for row in cells:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:

@@ -86,6 +86,21 @@ def db_status(config_path: Path | None, *, as_json: bool) -> None:
     show_status(config_path, as_json=as_json)
 
 
+@cli.command()
+@click.option("--agent", metavar="HANDLE", help="Those of this agent.")
+@click.option("--repo", metavar="REPO", help="Those in this repository: owner/name, or the team's key on Linear.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@common.config_option
+def artifacts(*, agent: str | None, repo: str | None, limit: int, as_json: bool, config_path: Path | None) -> None:
+    """Show who wrote what, the newest first: read from the index, whether a daemon runs or not."""
+    try:
+        from compass_forged.cli.store import Wanted, show_artifacts  # noqa: PLC0415 -- needs the daemon's packages
+    except ImportError as error:
+        common.needs_extra("daemon", error)
+    show_artifacts(config_path, Wanted(agent, repo, limit), as_json=as_json)
+
+
 @cli.group()
 def config() -> None:
     """The configuration file."""

@@ -8,7 +8,6 @@ import msgspec
 
 from compass_forged.cli import common
 from compass_forged.control.schema import ContainerState
-from compass_forged.terminal import one_line
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value.")
 
@@ -55,7 +54,7 @@ def container_list(config_path: Path | None, run_dir: Path | None, *, as_json: b
     if as_json:
         click.echo(msgspec.json.encode(items))
     else:
-        _table(
+        common.table(
             ["CONTAINER", "SOCKET", "UIDS", "CONNECTIONS", "SESSION"],
             [
                 [
@@ -126,7 +125,7 @@ def session_list(config_path: Path | None, run_dir: Path | None, *, as_json: boo
     if as_json:
         click.echo(msgspec.json.encode([{"container": item.name, "session": item.session} for item in items]))
     else:
-        _table(
+        common.table(
             ["SESSION", "CONTAINER", "AGENT", "OWNER", "SCOPE"],
             [
                 [
@@ -158,8 +157,12 @@ def status(config_path: Path | None, run_dir: Path | None, *, as_json: bool) -> 
     click.echo(f"compass-forged {found.version}, pid {found.pid}, host {found.host_id}: {state}")
     click.echo(f"store {store}; forges {', '.join(found.forges) or 'none'}")
     click.echo(f"containers {found.containers}, sessions {found.sessions}, calls in flight {found.calls_in_flight}")
+    if found.memory:
+        most = f" of {_mebibytes(found.memory.limit)}: {found.memory.stage}" if found.memory.limit else ", no limit"
+        held = _mebibytes(found.request_bytes_held)
+        click.echo(f"memory {_mebibytes(found.memory.used)}{most}; requests held {held}")
     if found.credentials:
-        _table(
+        common.table(
             [
                 "FORGE",
                 "CREDENTIAL",
@@ -189,13 +192,17 @@ def status(config_path: Path | None, run_dir: Path | None, *, as_json: bool) -> 
             ],
         )
     if found.counters:
-        _table(
+        common.table(
             ["COUNTER", "LABELS", "COUNT"],
             [
                 [row.name, " ".join(f"{key}={value}" for key, value in row.labels.items()), str(row.count)]
                 for row in found.counters
             ],
         )
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / (1 << 20):.1f} MiB"
 
 
 def _gid(group: str | None) -> int | None:
@@ -215,11 +222,3 @@ def _bound(state: ContainerState) -> str:
         return f"{state.name}: no session"
     scope = "all repositories" if found.scope is None else ", ".join(found.scope) or "no repositories"
     return f"{state.name}: session {found.session_id}, agent {found.agent} of {found.owner}, {scope}"
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> None:
-    """Plain columns: for eyes and for ``awk`` alike."""
-    cells = [heads, *[[one_line(cell) for cell in row] for row in rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(heads))]
-    for row in cells:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

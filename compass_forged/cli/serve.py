@@ -1,6 +1,5 @@
 """``serve``: the daemon in this process."""
 
-import gc
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import trio
 
 from compass_forged.cli.common import configuration
 from compass_forged.config import Config
-from compass_forged.daemon import serve
+from compass_forged.daemon import serve, settle_collector
 from compass_forged.hardening import keep_memory_private
 from compass_forged.observability import configure_logging
 
@@ -27,5 +26,4 @@ def run_daemon(config_path: Path | None, run_dir: Path | None) -> None:
 async def _serve(config: Config) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(serve, config)
-        # What was made while starting lives as long as the daemon: the collector need not walk it again and again.
-        gc.freeze()
+        settle_collector()

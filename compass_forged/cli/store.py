@@ -1,6 +1,7 @@
-"""``db``: the store's schema."""
+"""``db`` and ``artifacts``: the store's schema, and who wrote what. They ask the database, with or without a daemon."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,9 +12,11 @@ import trio
 from compass_forged.cli import common
 from compass_forged.config import Config, find_config, load_store_config
 from compass_forged.daemon import open_database
+from compass_forged.ports import AuthoredArtifact
 from compass_forged.store.connect import ConnectParams
 from compass_forged.store.migrate import migrate as apply_migrations
 from compass_forged.store.migrate import migration_status
+from compass_forged.store.postgres import open_postgres_store
 
 _T = TypeVar("_T")
 
@@ -38,6 +41,62 @@ def show_status(config_path: Path | None, *, as_json: bool) -> None:
             click.echo(f"{row.version:04}  {row.state:8}  {when:25}  {row.name}")
     if any(row.state != "applied" for row in found):
         raise common.Exit("the schema is not this version's; run `compass-forged db migrate`", common.EXIT_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which artifacts: of an agent's handle, of a repository's name, or of all; at most ``limit``."""
+
+    agent: str | None
+    repo: str | None
+    limit: int
+
+
+def show_artifacts(config_path: Path | None, wanted: Wanted, *, as_json: bool) -> None:
+    """Print who wrote what, the newest first; says on stderr where there is more."""
+
+    async def read(place: ConnectParams) -> list[AuthoredArtifact]:
+        async with open_postgres_store(place, connections=1, apply_migrations=False) as store:
+            return await store.list_authored_artifacts(agent=wanted.agent, repo=wanted.repo, limit=wanted.limit + 1)
+
+    found = trio.run(_on_store, load_store_config(find_config(config_path)), read)
+    shown = found[: wanted.limit]
+    if as_json:
+        click.echo(msgspec.json.encode([_row(artifact) for artifact in shown]))
+    else:
+        common.table(
+            ["CREATED", "AGENT", "OWNER", "SESSION", "KIND", "ARTIFACT", "URL"],
+            [
+                [
+                    artifact.created_at,
+                    artifact.account.agent,
+                    artifact.account.owner,
+                    artifact.session_id,
+                    artifact.coordinate.kind,
+                    f"{artifact.repo}#{artifact.coordinate.number}",
+                    artifact.url,
+                ]
+                for artifact in shown
+            ],
+        )
+    if len(found) > len(shown):
+        click.echo(f"compass-forged: these are the newest {len(shown)}; --limit shows more", err=True)
+
+
+def _row(artifact: AuthoredArtifact) -> dict[str, object]:
+    at = artifact.coordinate
+    return {
+        "forge": {"provider": at.provider, "host": at.host},
+        "repo": artifact.repo,
+        "kind": at.kind,
+        "number": at.number,
+        "url": artifact.url,
+        "agent": artifact.account.agent,
+        "owner": artifact.account.owner,
+        "session": artifact.session_id,
+        "client_request_id": artifact.client_request_id,
+        "created_at": artifact.created_at,
+    }
 
 
 async def _on_store(config: Config, work: Callable[[ConnectParams], Awaitable[_T]]) -> _T:

@@ -136,8 +136,19 @@ class CredentialState(Struct, kw_only=True, frozen=True):
     resets_in: float | None = None
 
 
+class MemoryState(Struct, kw_only=True, frozen=True):
+    """The daemon's memory: its stage (normal, tight, full), bytes used, and the limit, 0 where there is none."""
+
+    stage: str
+    used: int
+    limit: int
+
+
 class StatusReply(_Reply, tag="status", frozen=True, kw_only=True):
-    """Answers status. ``forges`` are ``provider:host`` words, the default one first."""
+    """Answers status. ``forges`` are ``provider:host`` words, the default one first.
+
+    ``request_bytes_held``: of all containers' requests that have not been answered.
+    """
 
     version: str
     pid: int
@@ -150,6 +161,8 @@ class StatusReply(_Reply, tag="status", frozen=True, kw_only=True):
     calls_in_flight: int
     forges: list[str] = field(default_factory=list)
     credentials: list[CredentialState] = field(default_factory=list)
+    memory: MemoryState | None = None
+    request_bytes_held: int = 0
     counters: list[CounterRow] = field(default_factory=list)
 
 

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 import trio
@@ -15,6 +16,7 @@ from compass_forged.errors import ContainerUnknown, StartError, StoreConflict, S
 from compass_forged.gateway import Gateway
 from compass_forged.hub import Hub
 from compass_forged.listener import Peer, RunDir, bind_control, serve_listener
+from compass_forged.memory import MemoryWatch
 from compass_forged.observability import Counters, get_logger
 from compass_forged.policy import clean_message
 from compass_forged.ports import ContainerSpec, SessionBinding, Store
@@ -25,7 +27,8 @@ from compass_forged.wire.frames import FRAME_MAX_BYTES, FrameBuffer, FramingErro
 _log = get_logger(__name__)
 
 _RECEIVE_BYTES = 64 << 10
-_CONNECTIONS = 16
+CONNECTIONS: Final = 16
+"""Open connections; further ones wait in the listen backlog."""
 _SEND_SECONDS = 10.0
 _FRAME_SECONDS = 10.0
 
@@ -44,6 +47,7 @@ class ControlDeps:
     sessions: SessionTable
     hub: Hub
     gateway: Gateway
+    memory: MemoryWatch
     counters: Counters
     drain: Callable[[], None]
 
@@ -63,7 +67,7 @@ class ControlServer:
         listener = bind_control(self._deps.run_dir)
         try:
             task_status.started()
-            await serve_listener(listener, self._handle, connections=_CONNECTIONS)
+            await serve_listener(listener, self._handle, connections=CONNECTIONS)
         finally:
             listener.close()
 
@@ -177,10 +181,17 @@ class ControlServer:
             calls_in_flight=deps.hub.in_flight,
             forges=list(deps.forges),
             credentials=deps.credentials(),
+            memory=_memory_state(deps.memory),
+            request_bytes_held=deps.gateway.bodies.held,
             counters=[
                 schema.CounterRow(name=name, labels=labels, count=count) for name, labels, count in deps.counters.rows()
             ],
         )
+
+
+def _memory_state(memory: MemoryWatch) -> schema.MemoryState:
+    memory.look()
+    return schema.MemoryState(stage=memory.stage, used=memory.use.used, limit=memory.use.limit)
 
 
 async def _next_request(stream: UnixStream, buffer: FrameBuffer) -> bytes | None:

@@ -15,10 +15,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import anyio
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
-from compass_forged.emulator import app_routes, basic_routes, issue_routes
+from compass_forged.emulator import app_routes, basic_routes, check_routes, issue_routes, pull_routes, review_routes
 from compass_forged.emulator.apps import App
 from compass_forged.emulator.control import Control
 from compass_forged.emulator.limits import Limits, LimitSettings, Window
@@ -108,9 +108,8 @@ class Forge:
         self.log = RequestLog()
         self._requests = 0
         self._routes = Routes()
-        self._routes.include(basic_routes.routes)
-        self._routes.include(app_routes.routes)
-        self._routes.include(issue_routes.routes)
+        for module in (basic_routes, app_routes, issue_routes, pull_routes, review_routes, check_routes):
+            self._routes.include(module.routes)
         self._control = Control(self, self.settings.control_token)
         self.reset()
 
@@ -129,7 +128,10 @@ class Forge:
             await _lifespan(receive, send)
             return
         request = Request(scope, receive)
-        raw_body = await _read(request)
+        try:
+            raw_body = await _read(request)
+        except ClientDisconnect:
+            return  # within its request: nothing comes of it
         path = _raw_path(scope)
         if path.startswith("/_forge/"):
             await _send(send, self._control.answer(request, path, raw_body or b""))

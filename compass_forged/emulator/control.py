@@ -8,7 +8,7 @@ GET  /_forge/state   accounts, repositories with their issues and comments, coun
 POST /_forge/script  a rule, or a list of rules, as JSON objects (see ``script.Rule``)
 POST /_forge/seed    a seed to add (see the seed module)
 POST /_forge/change  ``{"change": NAME, ...}``: rename, archive, disable_issues, lock, delete, transfer, close,
-                     delete_account, revoke_token, set_remaining
+                     delete_account, revoke_token, set_remaining, push, merge, review, reply, check, status
 POST /_forge/reset   back to the first seed
 ==================== ============================================================================================
 """
@@ -22,12 +22,13 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from compass_forged.emulator.limits import Limits
+from compass_forged.emulator.pull_changes import add_check_run, merge, push, reply, set_status
 from compass_forged.emulator.refusals import JsonObject
 from compass_forged.emulator.render import timestamp
 from compass_forged.emulator.routing import Answer
 from compass_forged.emulator.script import RequestLog, Script, rule_from_json
-from compass_forged.emulator.seed import apply_seed
-from compass_forged.emulator.state import ForgeState, Issue, Repo
+from compass_forged.emulator.seed import add_seeded_review, apply_seed, read_file
+from compass_forged.emulator.state import ForgeState, Issue, PullFacts, Repo
 
 
 class Controlled(Protocol):
@@ -152,6 +153,34 @@ def _set_remaining(forge: Controlled, body: JsonObject) -> None:
     forge.limits.set_remaining(account.id, body["remaining"], forge.state.now())
 
 
+def _push(forge: Controlled, body: JsonObject) -> None:
+    files = [read_file(file) for file in body.get("files", ())]
+    push(forge.state, forge.state.repo(body["repo"]), body["branch"], files, force=bool(body.get("force")))
+
+
+def _merge(forge: Controlled, body: JsonObject) -> None:
+    merge(forge.state, _issue(forge, body), forge.state.account(body["by"]))
+
+
+def _review(forge: Controlled, body: JsonObject) -> None:
+    add_seeded_review(forge.state, _issue(forge, body), body["review"])
+
+
+def _reply(forge: Controlled, body: JsonObject) -> None:
+    reply(forge.state, _issue(forge, body), forge.state.account(body["by"]), body["to"], body["body"])
+
+
+def _check(forge: Controlled, body: JsonObject) -> None:
+    repo = forge.state.repo(body["repo"])
+    given = {name: body[name] for name in ("conclusion", "status", "suite") if name in body}
+    add_check_run(forge.state, repo, repo.branches[body["branch"]].sha, body["name"], **given)
+
+
+def _status(forge: Controlled, body: JsonObject) -> None:
+    repo = forge.state.repo(body["repo"])
+    set_status(forge.state, repo, repo.branches[body["branch"]].sha, body["context"], body["state"])
+
+
 _CHANGES: Mapping[str, Callable[[Controlled, JsonObject], None]] = {
     "rename": _rename,
     "archive": _archive,
@@ -163,6 +192,12 @@ _CHANGES: Mapping[str, Callable[[Controlled, JsonObject], None]] = {
     "delete_account": _delete_account,
     "revoke_token": _revoke_token,
     "set_remaining": _set_remaining,
+    "push": _push,
+    "merge": _merge,
+    "review": _review,
+    "reply": _reply,
+    "check": _check,
+    "status": _status,
 }
 
 
@@ -197,11 +232,42 @@ def _issue_view(state: ForgeState, repo: Repo, issue: Issue) -> JsonObject:
         "author": state.accounts[issue.author_id].login,
         "state": issue.state,
         "labels": [repo.labels[each].name for each in issue.labels],
-        "pull_request": issue.pull is not None,
+        "pull_request": _pull_view(state, issue.pull) if issue.pull else None,
         "locked": issue.locked,
         "deleted": issue.deleted,
         "created_at": timestamp(issue.created_at),
         "comments": [
             {"id": each.id, "author": state.accounts[each.author_id].login, "body": each.body} for each in comments
+        ],
+    }
+
+
+def _pull_view(state: ForgeState, pull: PullFacts) -> JsonObject:
+    def login(account_id: int) -> str:
+        return state.accounts[account_id].login
+
+    return {
+        "head": pull.head,
+        "base": pull.base,
+        "head_sha": pull.head_sha,
+        "draft": pull.draft,
+        "merged": pull.merged_at is not None,
+        "reviews": [
+            {"id": each.id, "author": login(each.author_id), "state": each.state, "body": each.body}
+            for each in pull.reviews
+        ],
+        "review_comments": [
+            {
+                "id": each.id,
+                "review": each.review_id,
+                "author": login(each.author_id),
+                "path": each.path,
+                "side": each.side,
+                "line": each.line,
+                "start_side": each.start_side,
+                "start_line": each.start_line,
+                "body": each.body,
+            }
+            for each in pull.review_comments
         ],
     }

@@ -41,7 +41,7 @@ def parse_object(raw: bytes) -> JsonObject:
     return value
 
 
-def _ruby(value: Any) -> str:
+def ruby(value: Any) -> str:
     """The value as GitHub's complaint prints it."""
     return "nil" if value is None else json.dumps(value)
 
@@ -52,7 +52,7 @@ def title_of(body: JsonObject) -> str:
     if title is None:
         raise validation_failed("Issue", "title", "missing_field")
     if isinstance(title, bool) or not isinstance(title, str | int):
-        raise invalid_request(f"For 'properties/title', {_ruby(title)} is not a string or integer.")
+        raise invalid_request(f"For 'properties/title', {ruby(title)} is not a string or integer.")
     text = str(title)
     if not text.strip():
         raise validation_failed("Issue", "title", "missing_field")
@@ -71,7 +71,7 @@ def issue_body_of(body: JsonObject) -> str | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise invalid_request(f"For 'properties/body', {_ruby(text)} is not a string or null.")
+        raise invalid_request(f"For 'properties/body', {ruby(text)} is not a string or null.")
     if len(text) > BODY_MAX_CHARS:
         raise validation_failed("Issue", "body", "custom", f"body is too long (maximum is {BODY_MAX_CHARS} characters)")
     return text or None
@@ -80,10 +80,10 @@ def issue_body_of(body: JsonObject) -> str | None:
 def comment_body_of(body: JsonObject) -> str:
     """The body of a comment, which must say something."""
     if "body" not in body:
-        raise invalid_request(f"{_ruby('body')} wasn't supplied.")
+        raise invalid_request(f"{ruby('body')} wasn't supplied.")
     text: Any = body["body"]
     if not isinstance(text, str):
-        raise invalid_request(f"For 'properties/body', {_ruby(text)} is not a string.")
+        raise invalid_request(f"For 'properties/body', {ruby(text)} is not a string.")
     if not text.strip():
         raise validation_failed("IssueComment", "data", "unprocessable", "Body cannot be blank")
     if len(text) > BODY_MAX_CHARS:
@@ -98,7 +98,7 @@ def _list_of(body: JsonObject, name: str) -> Sequence[Any]:
     if value is None and name not in body:
         return ()
     if not isinstance(value, list):
-        raise invalid_request(f"For 'properties/{name}', {_ruby(value)} is not an array.")
+        raise invalid_request(f"For 'properties/{name}', {ruby(value)} is not an array.")
     return value
 
 
@@ -108,7 +108,7 @@ def label_names_of(body: JsonObject) -> list[str]:
     for item in _list_of(body, "labels"):
         name: Any = item.get("name") if isinstance(item, dict) else item
         if not isinstance(name, str):
-            raise invalid_request(f"For 'properties/labels', {_ruby(item)} is not a string or object.")
+            raise invalid_request(f"For 'properties/labels', {ruby(item)} is not a string or object.")
         names.append(name)
     return names
 
@@ -144,7 +144,7 @@ def new_label_of(body: JsonObject) -> NewLabel:
         raise validation_failed("Label", "color", "invalid")
     description: Any = body.get("description")
     if description is not None and not isinstance(description, str):
-        raise invalid_request(f"For 'properties/description', {_ruby(description)} is not a string.")
+        raise invalid_request(f"For 'properties/description', {ruby(description)} is not a string.")
     if description is not None and len(description) > LABEL_DESCRIPTION_MAX_CHARS:
         raise validation_failed(
             "Label",
@@ -160,7 +160,7 @@ def logins_of(body: JsonObject) -> list[str]:
     logins = _list_of(body, "assignees")
     for login in logins:
         if not isinstance(login, str):
-            raise invalid_request(f"For 'properties/assignees', {_ruby(login)} is not a string.")
+            raise invalid_request(f"For 'properties/assignees', {ruby(login)} is not a string.")
     return list(logins)
 
 

@@ -17,7 +17,7 @@ from compass_forged.emulator.reach import (
 )
 from compass_forged.emulator.refusals import DOCS, forbidden, gone, not_found, validation_failed
 from compass_forged.emulator.routing import Call, Reply, Routes
-from compass_forged.emulator.state import Account, Issue, Repo
+from compass_forged.emulator.state import Issue, Repo
 
 _REPO = "/repos/{owner}/{repo}"
 _ISSUE = f"{_REPO}/issues/{{issue_number}}"
@@ -98,13 +98,8 @@ def create_issue(call: Call) -> Reply:
     if body.get("milestone") is not None and call.state.may_push(repo, author):
         raise validation_failed("Issue", "milestone", "invalid", value=str(body["milestone"]))
     made = call.state.add_issue(repo, author, title, text, labels=labels, assignees=assignees)
-    _committed(call, author, "issue")
+    call.committed(author, "issue")
     return Reply(call.render.issue(made), 201, {"location": call.render.issue_url(made)})
-
-
-def _committed(call: Call, author: Account, kind: str) -> None:
-    call.state.commits[kind] += 1
-    call.limits.count_creation(author.id, call.state.now())
 
 
 @routes.add("GET", _ISSUE, f"{DOCS}/issues/issues#get-an-issue")
@@ -170,7 +165,7 @@ def create_comment(call: Call) -> Reply:
         raise forbidden(_LOCKED)
     call.limits.check_creation(author.id, call.state.now())
     made = call.state.add_comment(found, author, inputs.comment_body_of(call.json()))
-    _committed(call, author, "comment")
+    call.committed(author, "comment")
     return Reply(call.render.comment(made), 201, {"location": call.render.comment_url(made)})
 
 

@@ -94,3 +94,15 @@ def usable_assignees(call: Call, repo: Repo, account: Account, logins: list[str]
             raise validation_failed("Issue", "assignees", "invalid", value=login)
         found.append(assignee)
     return found
+
+
+def pull_request(call: Call, repo: Repo) -> Issue:
+    """The pull request of the path; its pages are there where issues are off, too.
+
+    Raises:
+        Refused: 404 if it is not there, or an issue.
+    """
+    found = repo.issues.get(call.number("pull_number"))
+    if found is None or found.pull is None or found.deleted:
+        raise not_found()
+    return found

@@ -98,3 +98,16 @@ def validation_failed(resource: str, field: str, code: str, message: str | None 
     if value is not None:
         error["value"] = value
     return Refused(422, {"message": "Validation Failed", "errors": [error]})
+
+
+def pull_refused(message: str) -> Refused:
+    """A pull request is refused as a whole: an object of ``errors`` with a message and no field."""
+    error: JsonObject = {"resource": "PullRequest", "code": "custom", "message": message}
+    return Refused(422, {"message": "Validation Failed", "errors": [error]})
+
+
+def review_refused(*complaints: str) -> Refused:
+    """A review is refused: ``errors`` is a list with one string, into which all complaints are joined."""
+    *before, last = complaints
+    joined = f"{', '.join(before)}{',' if len(before) > 1 else ''} and {last}" if before else last
+    return Refused(422, {"message": "Unprocessable Entity", "errors": [joined]})

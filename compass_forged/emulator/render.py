@@ -64,7 +64,8 @@ def timestamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _maybe(moment: datetime | None) -> str | None:
+def maybe_timestamp(moment: datetime | None) -> str | None:
+    """As ``timestamp``; null for what has not happened."""
     return None if moment is None else timestamp(moment)
 
 
@@ -91,7 +92,8 @@ class Renderer:
         """The issue's address in the API."""
         return f"{self.repo_url(self.state.repos[issue.repo_id])}/issues/{issue.number}"
 
-    def _page(self, issue: Issue) -> str:
+    def page(self, issue: Issue) -> str:
+        """The page for people of an issue or a pull request."""
         kind = "pull" if issue.pull else "issues"
         return f"{self.web}/{self.state.full_name(self.state.repos[issue.repo_id])}/{kind}/{issue.number}"
 
@@ -201,7 +203,7 @@ class Renderer:
             "owner": self.account(owner),
             "html_url": f"{self.web}/{full_name}",
             "description": None,
-            "fork": False,
+            "fork": repo.fork_of is not None,
             "url": url,
             **{name: url + tail for name, tail in _REPO_TEMPLATES.items()},
             "created_at": created,
@@ -229,7 +231,7 @@ class Renderer:
             "web_commit_signoff_required": False,
             "topics": [],
             "visibility": "private" if repo.private else "public",
-            "default_branch": "main",
+            "default_branch": repo.default_branch,
             "temp_clone_token": None,
             "open_issues": open_issues,
             "open_issues_count": open_issues,
@@ -262,7 +264,7 @@ class Renderer:
         """An issue, or a pull request as the issue endpoints show it."""
         repo = self.state.repos[issue.repo_id]
         author = self.state.accounts[issue.author_id]
-        url, page = self.issue_url(issue), self._page(issue)
+        url, page = self.issue_url(issue), self.page(issue)
         assignees = [self.account(self.state.accounts[each]) for each in issue.assignees]
         shown: JsonObject = {
             "url": url,
@@ -285,12 +287,12 @@ class Renderer:
             "comments": len(issue.comments),
             "created_at": timestamp(issue.created_at),
             "updated_at": timestamp(issue.updated_at),
-            "closed_at": _maybe(issue.closed_at),
+            "closed_at": maybe_timestamp(issue.closed_at),
             "author_association": self.state.association(repo, author),
             "active_lock_reason": None,
             "body": issue.body,
             "closed_by": None if issue.closed_by_id is None else self.writer(issue.closed_by_id),
-            "reactions": _reactions(url),
+            "reactions": reactions(url),
             "timeline_url": f"{url}/timeline",
             "performed_via_github_app": self.app(author),
             "state_reason": issue.state_reason,
@@ -302,7 +304,7 @@ class Renderer:
                 "html_url": page,
                 "diff_url": f"{page}.diff",
                 "patch_url": f"{page}.patch",
-                "merged_at": _maybe(issue.pull.merged_at),
+                "merged_at": maybe_timestamp(issue.pull.merged_at),
             }
         return shown
 
@@ -318,7 +320,7 @@ class Renderer:
         url = self.comment_url(comment)
         return {
             "url": url,
-            "html_url": f"{self._page(issue)}#issuecomment-{comment.id}",
+            "html_url": f"{self.page(issue)}#issuecomment-{comment.id}",
             "issue_url": self.issue_url(issue),
             "id": comment.id,
             "node_id": node_id("IssueComment", comment.id),
@@ -327,12 +329,13 @@ class Renderer:
             "updated_at": timestamp(comment.updated_at),
             "author_association": self.state.association(repo, author),
             "body": comment.body,
-            "reactions": _reactions(url),
+            "reactions": reactions(url),
             "performed_via_github_app": self.app(author),
         }
 
 
-def _reactions(url: str) -> JsonObject:
+def reactions(url: str) -> JsonObject:
+    """The reactions to what stands at ``url``: none."""
     return {"url": f"{url}/reactions", "total_count": 0, **dict.fromkeys(_REACTIONS, 0)}
 
 

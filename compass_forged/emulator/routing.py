@@ -59,6 +59,11 @@ class Call:
             raise needs_authentication()
         return self.caller
 
+    def committed(self, author: Account, kind: str) -> None:
+        """Count a creation: as a side effect of its kind, and against its author's creation limits."""
+        self.state.commits[kind] += 1
+        self.limits.count_creation(author.id, self.state.now())
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import sha1
 from itertools import count
 from typing import Literal, TypeAlias
 
@@ -20,6 +21,9 @@ AccountType: TypeAlias = Literal["User", "Bot", "Organization"]
 Presence: TypeAlias = Literal["live", "ghost", "gone"]
 Permission: TypeAlias = Literal["read", "push", "admin"]
 IssueState: TypeAlias = Literal["open", "closed"]
+ReviewState: TypeAlias = Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED", "DISMISSED", "PENDING"]
+FileStatus: TypeAlias = Literal["added", "removed", "modified", "renamed", "copied", "changed", "unchanged"]
+Side: TypeAlias = Literal["LEFT", "RIGHT"]
 Clock: TypeAlias = Callable[[], datetime]
 
 DEFAULT_LABEL_COLOR = "ededed"
@@ -46,7 +50,10 @@ def loop_clock(start: datetime) -> Clock:
 
 @dataclass(slots=True)
 class Account:
-    """Who writes. ``presence``: ``ghost`` shows as GitHub's ghost account, ``gone`` as a null user."""
+    """Who writes. ``presence``: ``ghost`` shows as GitHub's ghost account, ``gone`` as a null user.
+
+    ``reads_checks`` is False for one that speaks through fine-grained tokens, which have no such permission.
+    """
 
     id: int
     login: str
@@ -55,6 +62,7 @@ class Account:
     name: str | None = None
     presence: Presence = "live"
     members: set[int] = field(default_factory=set[int])
+    reads_checks: bool = True
 
 
 @dataclass(slots=True)
@@ -81,14 +89,121 @@ class Comment:
     updated_at: datetime
 
 
+def sha_of(*words: str) -> str:
+    """A commit's name: the same for the same words."""
+    return sha1("\0".join(words).encode(), usedforsecurity=False).hexdigest()
+
+
+@dataclass(slots=True)
+class ChangedFile:
+    """A file as a branch changes it against the default branch.
+
+    Attributes:
+        patch: the hunks of its unified diff; None for what GitHub shows none of, a binary or an oversize file.
+        previous_name: its name before, if it was renamed.
+    """
+
+    name: str
+    patch: str | None
+    status: FileStatus = "modified"
+    previous_name: str | None = None
+
+
+@dataclass(slots=True)
+class Branch:
+    """A branch: its head commit, and what it changes against the default branch."""
+
+    name: str
+    sha: str
+    files: list[ChangedFile] = field(default_factory=list[ChangedFile])
+
+
+@dataclass(slots=True)
+class CheckRun:
+    """A check run on a commit; ``suite`` tells the workflows apart that name their jobs alike."""
+
+    id: int
+    sha: str
+    name: str
+    status: str
+    conclusion: str | None
+    started_at: datetime
+    suite: int
+
+
+@dataclass(slots=True)
+class CommitStatus:
+    """A status on a commit; a later one of the same context takes its place."""
+
+    id: int
+    sha: str
+    context: str
+    state: str
+    created_at: datetime
+
+
+@dataclass(slots=True)
+class ReviewComment:
+    """A comment on a line of a pull request's diff.
+
+    Attributes:
+        line: None once the diff has moved on from it; ``original_line`` stays.
+        reply_to: the id of the comment that begins its thread.
+    """
+
+    id: int
+    review_id: int
+    author_id: int
+    path: str
+    body: str
+    side: Side
+    line: int | None
+    original_line: int
+    start_side: Side | None
+    start_line: int | None
+    position: int | None
+    hunk: str
+    commit: str
+    created_at: datetime
+    reply_to: int | None = None
+
+
+@dataclass(slots=True)
+class Review:
+    """A review of a pull request; a pending one is seen by its author alone."""
+
+    id: int
+    author_id: int
+    body: str
+    state: ReviewState
+    commit: str
+    submitted_at: datetime | None
+
+
 @dataclass(slots=True)
 class PullFacts:
-    """What makes an issue a pull request, as far as the issue endpoints show it."""
+    """What makes an issue a pull request.
+
+    Attributes:
+        head_repo_id: where its head branch lives; None for the repository itself.
+        diffs: what it changes, by each head commit that it has had since its history was rewritten.
+    """
 
     head: str = "topic"
     base: str = "main"
     draft: bool = False
     merged_at: datetime | None = None
+    head_sha: str = sha_of("topic")
+    base_sha: str = sha_of("main")
+    head_repo_id: int | None = None
+    diffs: dict[str, list[ChangedFile]] = field(default_factory=dict[str, list[ChangedFile]])
+    reviews: list[Review] = field(default_factory=list[Review])
+    review_comments: list[ReviewComment] = field(default_factory=list[ReviewComment])
+
+    @property
+    def files(self) -> list[ChangedFile]:
+        """What it changes now."""
+        return self.diffs.get(self.head_sha, [])
 
 
 @dataclass(slots=True)
@@ -132,7 +247,12 @@ class Repo:
     private: bool = False
     archived: bool = False
     has_issues: bool = True
+    default_branch: str = "main"
+    fork_of: int | None = None
     permissions: dict[int, Permission] = field(default_factory=dict[int, Permission])
+    branches: dict[str, Branch] = field(default_factory=dict[str, Branch])
+    check_runs: list[CheckRun] = field(default_factory=list[CheckRun])
+    statuses: list[CommitStatus] = field(default_factory=list[CommitStatus])
     former_names: set[str] = field(default_factory=set[str])
     labels: dict[int, Label] = field(default_factory=dict[int, Label])
     issues: dict[int, Issue] = field(default_factory=dict[int, Issue])
@@ -140,6 +260,15 @@ class Repo:
     def label_named(self, name: str) -> Label | None:
         """The label of that name, whatever its case; None if there is none."""
         return next((label for label in self.labels.values() if label.name.casefold() == name.casefold()), None)
+
+
+class PullIds:
+    """The ids of reviews, of their comments and of checks, counted on through every change."""
+
+    def __init__(self) -> None:
+        self.reviews = count(4_000_001)
+        self.comments = count(5_000_001)
+        self.checks = count(6_000_001)
 
 
 class ForgeState:
@@ -165,6 +294,7 @@ class ForgeState:
         self._issue_ids = count(7_000_001)
         self._comment_ids = count(9_000_001)
         self._label_ids = count(3_000_001)
+        self.ids = PullIds()
 
     def now(self) -> datetime:
         """The forge's time, in whole seconds, as GitHub keeps it."""
@@ -264,10 +394,14 @@ class ForgeState:
         private: bool = False,
         archived: bool = False,
         has_issues: bool = True,
+        default_branch: str = "main",
+        fork_of: str | None = None,
         push: Iterable[str] = (),
         read: Iterable[str] = (),
     ) -> Repo:
         """A new repository of ``owner``, in which ``push`` may write and which ``read`` may see.
+
+        It holds its default branch; ``fork_of`` names the repository that it was forked from.
 
         Raises:
             ValueError: the owner has one of that name.
@@ -282,7 +416,10 @@ class ForgeState:
             private=private,
             archived=archived,
             has_issues=has_issues,
+            default_branch=default_branch,
+            fork_of=self.repo(fork_of).id if fork_of else None,
         )
+        repo.branches[default_branch] = Branch(default_branch, sha_of(default_branch))
         repo.permissions |= {self.account(login).id: "read" for login in read}
         repo.permissions |= {self.account(login).id: "push" for login in push}
         self.repos[repo.id] = repo

@@ -204,9 +204,11 @@ class ForgeHttp:
         for attempt in range(1, TRIES_MAX):
             try:
                 return self._checked_read(await self._read_once(request, context, kind))
-            except ForgeUnavailable as error:
-                failure = error
-            await self._pause(attempt, failure)
+            except ForgeUnavailable:
+                pause = self._pause(attempt)
+                if pause is None:
+                    raise
+            await trio.sleep(pause)
         return self._checked_read(await self._read_once(request, context, kind))
 
     async def _read_once(self, request: HttpRequest, context: CallContext, kind: Kind) -> HttpAnswer:
@@ -239,9 +241,7 @@ class ForgeHttp:
             self._gate.flights.close(flight)
 
     def _checked_read(self, answer: HttpAnswer) -> HttpAnswer:
-        refusal = None if answer.status in REDIRECTS else self._dialect.refusal(answer)
-        if refusal is not None:
-            raise refusal
+        self._raise_refusal(answer)
         if answer.too_large:
             raise AnswerTooLarge(answer.status, answer.flaw)
         if answer.flaw and answer.status not in REDIRECTS:
@@ -274,16 +274,14 @@ class ForgeHttp:
             try:
                 return self._checked_write(await self._authorised(request, context, "write", sending))
             except ForgeUnavailable as error:
-                if error.outcome != "not_sent":
+                pause = self._pause(attempt)
+                if error.outcome != "not_sent" or pause is None:
                     raise
-                failure = error
-            await self._pause(attempt, failure)
+            await trio.sleep(pause)
         return self._checked_write(await self._authorised(request, context, "write", sending))
 
     def _checked_write(self, answer: HttpAnswer) -> HttpAnswer:
-        refusal = None if answer.status in REDIRECTS else self._dialect.refusal(answer)
-        if refusal is not None:
-            raise refusal
+        self._raise_refusal(answer)
         if answer.flaw and answer.status not in REDIRECTS:
             raise BadAnswer(answer.status, answer.flaw)
         return answer
@@ -304,14 +302,21 @@ class ForgeHttp:
                 return self._dialect.place_name(HttpAnswer(found.status, found.headers, found.body))
         return ""
 
+    def _raise_refusal(self, answer: HttpAnswer) -> None:
+        refusal = None if answer.status in REDIRECTS else self._dialect.refusal(answer)
+        if refusal is not None:
+            try:
+                raise refusal
+            finally:
+                # An error that a frame of its own traceback holds is a cycle, and with it stays what the call held.
+                del refusal
+
     # --- one request --------------------------------------------------------------------------------------------
 
-    async def _pause(self, attempt: int, failure: ForgeUnavailable) -> None:
-        """Wait a little before the next try; if the deadline comes first, the failure stands."""
+    def _pause(self, attempt: int) -> float | None:
+        """How long to wait before the next try; None if the deadline comes first: then the failure stands."""
         delay = _RETRY_SECONDS * 2.0 ** (attempt - 1) * (0.5 + self._jitter())
-        if trio.current_time() + delay >= trio.current_effective_deadline():
-            raise failure
-        await trio.sleep(delay)
+        return None if trio.current_time() + delay >= trio.current_effective_deadline() else delay
 
     async def _authorised(
         self,

@@ -1,17 +1,16 @@
-"""GitHub as a provider: each operation joins its two translators to the caller.
+"""GitHub as a provider: each operation joins its translators to the caller."""
 
-What it does not have yet raises ``Unsupported`` before any I/O.
-"""
-
+from collections.abc import Callable
 from typing import Final
 
-from compass_forged.errors import ForgeStatus, Unsupported
-from compass_forged.observability import get_logger
+from compass_forged.observability import Counters, get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers import github_issues as issues
-from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer, ForgeHttp
+from compass_forged.providers import github_pull_flow, github_review_flow
+from compass_forged.providers.caller import AnswerTooLarge, ForgeHttp
+from compass_forged.providers.github_access import Access, check_moved
+from compass_forged.providers.github_answers import left_out, repo_path
 from compass_forged.wire.schema import (
-    Comment,
     CommentOnIssue,
     CommentOnPullRequest,
     CommentRef,
@@ -38,16 +37,33 @@ LIST_PAGES_MAX: Final = 10
 """How many pages one listing reads before it hands out a cursor, however few issues it found."""
 LIST_TEXT_MAX: Final = 8 << 20
 """How many characters of bodies one listing holds before it hands out a cursor."""
-COMMENT_PAGES_MAX: Final = 4
 
 
 class GitHubProvider:
     """Implements ``Provider`` for one GitHub host under one credential."""
 
-    def __init__(self, http: ForgeHttp, *, host: str = HOST) -> None:
-        """``host`` is the forge's host as coordinates have it, not that of its API."""
+    def __init__(
+        self,
+        http: ForgeHttp,
+        *,
+        host: str = HOST,
+        own_login: Callable[[], str] = lambda: "",
+        counters: Counters | None = None,
+    ) -> None:
+        """Join an operation's parts.
+
+        Args:
+            http: the caller.
+            host: the forge's host as coordinates have it, not that of its API.
+            own_login: the login that the credential writes as, ``name[bot]`` for an App; "" while it is not known.
+                What is written is then not checked for its author, and a verdict on an own pull request is refused
+                by the forge alone.
+            counters: what is counted for the operator.
+        """
         self._http = http
         self._forge = ForgeRef(provider="github", host=host)
+        self._access = Access(http, self._forge, own_login, counters or Counters())
+        self._default_branches = github_pull_flow.DefaultBranches()
 
     @property
     def name(self) -> str:
@@ -75,18 +91,17 @@ class GitHubProvider:
         Raises:
             BadRepo: the string fails GitHub's grammar.
         """
-        issues.repo_path(repo)
+        repo_path(repo)
         return repo.casefold()
 
     async def create_issue(self, arm: CreateIssue, context: CallContext) -> Issue:
         """Open an issue."""
         answer = await self._http.write(issues.create_issue_request(arm), context)
-        return issues.created_issue(answer, arm, self._forge)
+        return issues.created_issue(answer, arm, self._forge, self._access.own_login())
 
     async def comment_on_issue(self, arm: CommentOnIssue, context: CallContext) -> CommentRef:
         """Comment on an issue."""
-        answer = await self._http.write(issues.comment_request(arm), context)
-        return issues.written_comment(answer, arm)
+        return await self._comment(arm.repo, arm.issue_number, arm.body, context)
 
     async def get_issue(self, arm: GetIssue, context: CallContext) -> Issue:
         """Read an issue with its newest comments.
@@ -96,9 +111,13 @@ class GitHubProvider:
         """
         answer = await self._http.read(issues.get_issue_request(arm), context)
         issue = issues.read_issue(answer, arm, self._forge)
-        _check_moved(answer, issue, context)
+        check_moved(answer, issue.repo, context)
         if issue.comments_total:
-            issue.comments = await self._newest_comments(issue, context)
+            found = await github_pull_flow.newest_comments(
+                self._access, issue.repo, issue.number, issue.comments_total, context
+            )
+            issue.comments = found.items
+            issue.warnings += left_out(found.broken, "comments")
         issue.comments_total = max(issue.comments_total, len(issue.comments))
         return issue
 
@@ -111,39 +130,59 @@ class GitHubProvider:
         position = issues.read_cursor(arm)
         wanted = issues.list_limit(arm)
         found: list[Issue] = []
-        text = 0
+        text = broken = 0
+
+        def listed(here: issues.ListPosition | None) -> IssuesResult:
+            cursor = issues.write_cursor(arm, here) if here else ""
+            return IssuesResult(items=found, next_cursor=cursor, warnings=left_out(broken, "items"))
+
         for _ in range(LIST_PAGES_MAX):
             position, page = await self._issue_page(arm, position, context)
             for index, issue in enumerate(page.items[position.skip :], position.skip):
                 if issue is None:
+                    broken += index in page.broken
                     continue
                 text += len(issue.body)
                 if len(found) == wanted or (found and text > LIST_TEXT_MAX):
-                    here = issues.ListPosition(position.words, index)
-                    return IssuesResult(items=found, next_cursor=issues.write_cursor(arm, here))
+                    return listed(issues.ListPosition(position.words, index))
                 found.append(issue)
             if page.next is None:
-                return IssuesResult(items=found)
+                return listed(None)
             position = page.next
             if len(found) == wanted:
                 break
-        return IssuesResult(items=found, next_cursor=issues.write_cursor(arm, position))
+        return listed(position)
 
-    async def create_pull_request(self, arm: CreatePullRequest, context: CallContext) -> PullRequest:  # noqa: ARG002 -- the port's shape
-        """Not there yet."""
-        raise Unsupported(self.name, "create_pull_request")
+    async def create_pull_request(self, arm: CreatePullRequest, context: CallContext) -> PullRequest:
+        """Open a pull request, into the repository's default branch where the arm names none.
 
-    async def comment_on_pull_request(self, arm: CommentOnPullRequest, context: CallContext) -> CommentRef:  # noqa: ARG002 -- likewise
-        """Not there yet."""
-        raise Unsupported(self.name, "comment_on_pull_request")
+        Raises:
+            PullRequestExists: one stands for its head and base.
+        """
+        return await github_pull_flow.create(self._access, self._default_branches, arm, context)
 
-    async def submit_review(self, arm: SubmitReview, context: CallContext) -> ReviewRef:  # noqa: ARG002 -- likewise
-        """Not there yet."""
-        raise Unsupported(self.name, "submit_review")
+    async def comment_on_pull_request(self, arm: CommentOnPullRequest, context: CallContext) -> CommentRef:
+        """Comment on a pull request's conversation."""
+        return await self._comment(arm.repo, arm.pull_number, arm.body, context)
 
-    async def get_pull_request(self, arm: GetPullRequest, context: CallContext) -> PullRequest:  # noqa: ARG002 -- likewise
-        """Not there yet."""
-        raise Unsupported(self.name, "get_pull_request")
+    async def submit_review(self, arm: SubmitReview, context: CallContext) -> ReviewRef:
+        """Review a pull request: comments at their lines where the diff has them, else in the summary.
+
+        The summary comes stamped, the comments stripped of headers.
+
+        Raises:
+            BadReview: too large, or a verdict on a pull request of the account's own.
+            ForgePrecondition: a pending review that is not ours stands in the way.
+        """
+        return await github_review_flow.submit(self._access, arm, context, BODY_LIMIT)
+
+    async def get_pull_request(self, arm: GetPullRequest, context: CallContext) -> PullRequest:
+        """Read a pull request with its newest comments, its reviews, threads and checks."""
+        return await github_pull_flow.read(self._access, arm, context)
+
+    async def _comment(self, repo: str, number: int, body: str, context: CallContext) -> CommentRef:
+        answer = await self._http.write(issues.comment_request(repo, number, body), context)
+        return issues.written_comment(answer, repo, number, self._access.own_login())
 
     async def _issue_page(
         self, arm: ListIssues, position: issues.ListPosition, context: CallContext
@@ -162,27 +201,5 @@ class GitHubProvider:
         page = issues.read_issue_page(answer, arm, self._forge, position)
         for issue in page.items:
             if issue is not None:
-                _check_moved(answer, issue, context)
+                check_moved(answer, issue.repo, context)
         return position, page
-
-    async def _newest_comments(self, issue: Issue, context: CallContext) -> list[Comment]:
-        """The newest comments, read forward from the last full page on: more may have come since they were counted."""
-        first = issues.first_comments_page(issue.comments_total)
-        comments: list[Comment] = []
-        for page in range(first, first + COMMENT_PAGES_MAX):
-            answer = await self._http.read(issues.comments_request(issue.repo, issue.number, page), context)
-            new = issues.read_comments(answer, issue.repo, issue.number)
-            comments += new
-            if len(new) < issues.COMMENTS_SHOWN:
-                break
-        return comments[-issues.COMMENTS_SHOWN :]
-
-
-def _check_moved(answer: ForgeAnswer, issue: Issue, context: CallContext) -> None:
-    """A read that was redirected must not show a repository that the call may not touch.
-
-    Raises:
-        ForgeStatus: told as any other refusal, so that the new place does not show.
-    """
-    if answer.moved and context.may_touch is not None and not context.may_touch(issue.repo):
-        raise ForgeStatus(404, "moved to a repository outside the session's scope")

@@ -197,7 +197,7 @@ class AppToken:
         if isinstance(error, RateLimited):
             delay = max(delay, error.retry_after_seconds)
         self._failures = min(self._failures + 1, 16)
-        self._failure = error
+        self._failure = _again(error)  # the error itself would keep what its call held
         self._failed_until = trio.current_time() + delay
         log.warning("no installation token could be had", role=self._role, why=str(error), again_in=round(delay, 1))
 

@@ -11,6 +11,7 @@ costs half of a bridge per call and a third of a pool's acquire. The rules:
   once instead of waiting, and so do those in the queue.
 * What others notify is heard on a connection of its own, which is opened again when it is lost. It is asked every few
   seconds: a peer that went away without a word is not noticed by listening alone.
+* Rows that wait together are sent together (``jobs.py``), and each has its own answer.
 * Nothing of asyncpg leaves: callers see rows, and the kinds of ``StoreError``.
 """
 
@@ -18,10 +19,10 @@ import asyncio
 import contextvars
 import os
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
 
 import asyncpg
 import outcome
@@ -31,6 +32,7 @@ import trio_asyncio
 from compass_forged.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavailable, ValueRefused
 from compass_forged.observability import get_logger
 from compass_forged.store.connect import ConnectParams
+from compass_forged.store.jobs import Executor, Job, Joint, Row, Work, joined, take_joined
 from compass_forged.store.lanes import FairQueue
 from compass_forged.store.statements import Statement
 from compass_forged.store.unwrap import unwrapped
@@ -42,7 +44,9 @@ _log = get_logger(__name__)
 _QUEUE_LIMIT: Final = 1024
 _LANE_LIMIT: Final = 256
 """How many calls may wait in all, and of one asker. A container has half as many calls in flight."""
-_TRANSACTION_ATTEMPTS: Final = 3
+JOIN_AT_MOST: Final = 32
+"""How many rows go in one statement. Of 64 that wait, two connections then write half each while the other half's
+callers are told; more in one statement makes a row hardly cheaper."""
 _BACKOFF_FIRST_SECONDS: Final = 0.05
 _BACKOFF_MAX_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 2.0
@@ -50,14 +54,6 @@ _RESET_SECONDS: Final = 1.0
 _HEARTBEAT_SECONDS: Final = 5.0
 _KEEPALIVE: Final = {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 """A host that is lost without a word lets go of its locks within half a minute; by the system's defaults, two hours."""
-
-
-class Row(Protocol):
-    """One row of an answer, its columns by name."""
-
-    def __getitem__(self, key: str, /) -> Any:
-        """The column's value."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +71,6 @@ class Timeouts:
     lock: float = 1.0
     answer: float = 5.0
     connect: float = 5.0
-
-
-class Executor:
-    """Runs statements on the connection of one job. Lives in asyncio land: use it only inside a bridge's job."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
-        self._connection = connection
-
-    async def fetch(self, statement: Statement, *arguments: object) -> list[Row]:
-        """The statement's rows. The connection prepares each statement once."""
-        rows: list[Row] = await self._connection.fetch(statement.sql, *arguments)
-        return rows
-
-    async def run_script(self, sql: str) -> None:
-        """Run a script of several statements without parameters (a migration)."""
-        await self._connection.execute(sql)
-
-
-Work = Callable[[Executor], Awaitable[T]]
 
 
 class Ears(Protocol):
@@ -117,37 +92,30 @@ class Ears(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
-class _Job(Generic[T]):
-    """One call on its way. ``answer`` is set before ``done``."""
-
-    work: Work[T]
-    in_transaction: bool
-    lane: object = None
-    done: trio.Event = field(default_factory=trio.Event)
-    answer: outcome.Maybe[T] | None = None
-
-    def settle(self, answer: outcome.Maybe[T]) -> None:
-        self.answer = answer
-        self.done.set()
-
-
 class Bridge:
     """A small crew of connections to one Postgres. Made by ``open_bridge``."""
 
     def __init__(
-        self, params: ConnectParams, *, connections: int, timeouts: Timeouts, constraints: Mapping[str, ErrorMaker]
+        self,
+        params: ConnectParams,
+        *,
+        connections: int,
+        timeouts: Timeouts,
+        constraints: Mapping[str, ErrorMaker],
+        join_at_most: int,
     ) -> None:
         self._params = params
+        self._join_at_most = join_at_most
         self._timeouts = timeouts
         self._constraints = constraints
-        self._queue: FairQueue[_Job[Any]] = FairQueue()
+        self._queue: FairQueue[Job[Any]] = FairQueue()
         self._idle: list[_Worker] = []
         self._workers = [_Worker(self) for _ in range(connections)]
         self._tasks: list[asyncio.Task[None]] = []
         self._listeners: set[_Listener] = set()
         self._land: tuple[asyncio.AbstractEventLoop, contextvars.Context] | None = None
         self._connected = 0
+        self._waking = False
         self._closing = False
         self._stop = trio.Event()
 
@@ -167,10 +135,19 @@ class Bridge:
             SchemaMismatch: the statement does not fit the schema.
             StoreError: what the constraint table names for a violated constraint.
         """
-        job: _Job[list[Row]] = _Job(
+        job: Job[list[Row]] = Job(
             lambda executor: executor.fetch(statement, *arguments), in_transaction=False, lane=lane
         )
         return await self._call(job)
+
+    async def write(self, row: Joint, *, lane: object = None) -> bool:
+        """Send one row, with others if some wait that fit; says whether the statement answered it with a row.
+
+        Raises:
+            StoreError: as in ``fetch``, and never for another row's fault.
+        """
+        rows = await self._call(joined(row, lane))
+        return bool(rows)
 
     async def transaction(self, work: Work[T]) -> T:
         """Run ``work`` in one transaction; an exception out of it rolls back and is raised here.
@@ -181,7 +158,7 @@ class Bridge:
         Raises:
             StoreError: as in ``fetch``.
         """
-        return await self._call(_Job(work, in_transaction=True))
+        return await self._call(Job(work, in_transaction=True))
 
     @asynccontextmanager
     async def listen(self, channel: str, ears: Ears) -> AsyncGenerator[None, None]:
@@ -208,7 +185,7 @@ class Bridge:
                 await listener.ended.wait()
             self._listeners.discard(listener)
 
-    async def _call(self, job: _Job[T]) -> T:
+    async def _call(self, job: Job[T]) -> T:
         if not self.available:
             await trio.lowlevel.checkpoint()
             raise self.unavailable("no connection")
@@ -223,6 +200,7 @@ class Bridge:
         finally:
             # Cancelled or late: a job that no worker has taken must not run for nobody.
             if job.answer is None:
+                job.left = True
                 self._queue.remove(job.lane, job)
         if job.answer is None:
             raise self.unavailable(f"no answer within {self._timeouts.answer:g} s")
@@ -233,14 +211,24 @@ class Bridge:
         return StoreUnavailable(f"the store at {self._params.shown} is unavailable: {why}")
 
     def _wake_one(self) -> None:
-        if self._queue and self._idle:
+        # One at a time: it takes along what has come by then, and wakes the next if that was not all.
+        if self._queue and self._idle and not self._waking:
+            self._waking = True
             self._idle.pop().wake()
 
     # What follows is the workers' side.
 
-    def take(self) -> "_Job[Any] | None":
+    def take(self) -> "Job[Any] | None":
         """The next job, or None where nothing waits."""
-        return self._queue.take()
+        job = take_joined(self._queue, self._join_at_most)
+        self._wake_one()
+        return job
+
+    def put_back(self, jobs: "Sequence[Job[Any]]") -> None:
+        """Have jobs that were begun in vain wait again, before all others."""
+        for job in reversed(jobs):
+            self._queue.put_back(job.lane, job)
+        self._wake_one()
 
     def park(self, worker: "_Worker") -> None:
         """Note that the worker waits for a job."""
@@ -250,6 +238,8 @@ class Bridge:
         """The worker no longer waits, for whatever reason it woke."""
         if worker in self._idle:
             self._idle.remove(worker)
+        else:
+            self._waking = False
 
     def note_connected(self) -> None:
         """A worker's connection stands."""
@@ -364,6 +354,47 @@ class Bridge:
             job.settle(outcome.Error(self.unavailable("it is being closed")))
 
 
+class _Patience:
+    """Gives a connection up on which one job takes too long. Asyncio land.
+
+    One timer, which looks when it rings how long the job of that moment has had: a timer for each job would cost as
+    much as a hop, and stay in the loop's heap until its time.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._ends_at = 0.0
+        self._armed = False
+
+    def begin(self, connection: "asyncpg.Connection[Any]") -> None:
+        """A job begins on the connection."""
+        loop = asyncio.get_running_loop()
+        self._connection = connection
+        self._ends_at = loop.time() + self._seconds
+        if not self._armed:
+            self._arm(self._seconds)
+
+    def end(self) -> None:
+        """It has ended, or is being seen to otherwise."""
+        self._connection = None
+
+    def _arm(self, seconds: float) -> None:
+        self._armed = True
+        asyncio.get_running_loop().call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._armed = False
+        if self._connection is None:
+            return
+        left = self._ends_at - asyncio.get_running_loop().time()
+        if left > 0:
+            self._arm(left)
+        else:
+            # Ends a pending statement at once; asyncpg's own timeout would open a second connection to cancel.
+            self._connection.terminate()
+
+
 class _Worker:
     """One connection and the coroutine that owns it. Everything here runs in asyncio land, but ``wake``."""
 
@@ -371,6 +402,7 @@ class _Worker:
         self._bridge = bridge
         self._connection: asyncpg.Connection[Any] | None = None
         self._waker: asyncio.Future[None] | None = None
+        self._patience = _Patience(bridge.answer_seconds)
         self.busy = False
 
     def wake(self) -> None:
@@ -443,29 +475,35 @@ class _Worker:
             self._bridge.unpark(self)
             self._waker = None
 
-    async def _do(self, connection: "asyncpg.Connection[Any]", job: _Job[Any]) -> bool:
+    async def _do(self, connection: "asyncpg.Connection[Any]", job: Job[Any]) -> bool:
         """Run one job and settle it; says whether the connection may go on."""
-        # terminate() ends a pending statement at once; asyncpg's own timeout would open a second connection to cancel.
-        hang = asyncio.get_running_loop().call_later(self._bridge.answer_seconds, connection.terminate)
+        self._patience.begin(connection)
         try:
             result = await self._attempt(connection, job)
         except asyncio.CancelledError:
             job.settle(outcome.Error(self._bridge.unavailable("it is being closed")))
             raise
         except Exception as error:  # noqa: BLE001 -- whatever the job raised belongs to its caller
-            hang.cancel()
-            job.settle(outcome.Error(self._bridge.translate(error).with_traceback(None)))
+            self._patience.end()
+            # What the server refuses it has undone; where the connection was lost, nobody knows.
+            refused = isinstance(error, asyncpg.PostgresError) and not isinstance(
+                error, asyncpg.PostgresConnectionError
+            )
+            parts = job.fall_apart() if refused else ()
+            self._bridge.put_back(parts)
+            if not parts:
+                job.settle(outcome.Error(self._bridge.translate(error).with_traceback(None)))
             # The driver lost count of its own protocol, as it does when the server dies under it: not to be mended.
             return not isinstance(error, asyncpg.InternalClientError) and await self._mend(connection)
         finally:
-            hang.cancel()
+            self._patience.end()
         job.settle(outcome.Value(result))
         return True
 
-    async def _attempt(self, connection: "asyncpg.Connection[Any]", job: _Job[Any]) -> object:
+    async def _attempt(self, connection: "asyncpg.Connection[Any]", job: Job[Any]) -> object:
         """Run the job's work; again, where the server ended its transaction for a deadlock."""
         executor = Executor(connection)
-        attempts_left = _TRANSACTION_ATTEMPTS
+        attempts_left = job.attempts
         while True:
             attempts_left -= 1
             try:
@@ -612,6 +650,7 @@ async def open_bridge(
     connections: int = 4,
     timeouts: Timeouts | None = None,
     constraints: Mapping[str, ErrorMaker] | None = None,
+    join_at_most: int = JOIN_AT_MOST,
 ) -> AsyncGenerator[Bridge, None]:
     """Connect to a Postgres for the length of the block; the block's end closes every connection within seconds.
 
@@ -620,12 +659,19 @@ async def open_bridge(
         connections: how many connections are held.
         timeouts: how long what may take.
         constraints: which error stands for which violated constraint, by the constraint's name.
+        join_at_most: how many rows that wait together are sent as one statement; 1 sends each by itself.
 
     Raises:
         StoreUnavailable: the operator's: Postgres cannot be reached, or refuses the role; says which one and why.
         ConfigError: the operator's: the connection string cannot be used.
     """
-    bridge = Bridge(params, connections=connections, timeouts=timeouts or Timeouts(), constraints=constraints or {})
+    bridge = Bridge(
+        params,
+        connections=connections,
+        timeouts=timeouts or Timeouts(),
+        constraints=constraints or {},
+        join_at_most=join_at_most,
+    )
     with unwrapped():
         async with trio.open_nursery() as nursery:
             await nursery.start(bridge.run)

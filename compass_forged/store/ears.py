@@ -6,7 +6,7 @@ from typing import Final
 from compass_forged.errors import StoreUnavailable
 from compass_forged.observability import get_logger
 from compass_forged.store import rules
-from compass_forged.store.bridge import Executor
+from compass_forged.store.jobs import Executor
 from compass_forged.store.news import SessionMailbox
 from compass_forged.store.statements import Statement
 

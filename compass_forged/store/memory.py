@@ -5,6 +5,7 @@ It is what tests run against, and what a throw-away daemon may use. The contract
 
 import secrets
 import string
+import uuid
 from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from compass_forged.ports import (
     Session,
     SessionBinding,
     SessionWatch,
+    Subscription,
 )
 from compass_forged.store import rules
 from compass_forged.store.news import SessionMailbox
@@ -49,6 +51,7 @@ class MemoryStore:
         self._sessions: dict[str, _SessionRow] = {}
         self._artifacts: dict[Coordinate, AuthoredArtifact] = {}
         self._memos: dict[tuple[int, str], Coordinate] = {}
+        self._subscriptions: dict[tuple[int, Coordinate], Subscription] = {}
         self._ref_secret = secrets.token_bytes(32)
         self._watches: dict[str, SessionMailbox] = {}
 
@@ -227,6 +230,41 @@ class MemoryStore:
         await self._enter()
         found = {at: self._artifacts[at] for at in coordinates if at in self._artifacts}
         return {at: IndexedAuthor(row.account.agent, row.account.owner, row.session_id) for at, row in found.items()}
+
+    async def subscribe(self, account: Account, coordinate: Coordinate, session_id: str) -> Subscription:
+        """Keep that the agent wants to hear of an artifact."""
+        await self._enter()
+        rules.check_subscription(coordinate, session_id)
+        standing = self._subscriptions.get((account.agent_id, coordinate))
+        if standing is not None and standing.live:
+            return standing
+        if standing is not None:
+            fresh = replace(standing, session_id=session_id, live=True)
+        else:
+            if sum(agent_id == account.agent_id for agent_id, _at in self._subscriptions) >= rules.SUBSCRIPTIONS_LIMIT:
+                raise rules.subscriptions_exhausted()
+            if account.agent_id not in {known.agent_id for known in self._agents.values()}:
+                raise rules.refuse("agent_forge_subscriptions_agent_fkey")
+            fresh = Subscription(str(uuid.uuid4()), coordinate, session_id, live=True)
+        self._subscriptions[account.agent_id, coordinate] = fresh
+        return fresh
+
+    async def subscription(self, agent_id: int, subscription_id: str) -> Subscription | None:
+        """One of the agent's own subscriptions, live or ended."""
+        await self._enter()
+        return self._subscription(agent_id, subscription_id)
+
+    def _subscription(self, agent_id: int, subscription_id: str) -> Subscription | None:
+        own = (row for (owner_id, _at), row in self._subscriptions.items() if owner_id == agent_id)
+        return next((row for row in own if row.subscription_id == subscription_id), None)
+
+    async def unsubscribe(self, agent_id: int, subscription_id: str) -> bool:
+        """End one of the agent's own subscriptions."""
+        await self._enter()
+        found = self._subscription(agent_id, subscription_id)
+        if found is not None:
+            self._subscriptions[agent_id, found.coordinate] = replace(found, live=False)
+        return found is not None
 
 
 def _newest_first(row: AuthoredArtifact) -> tuple[int, int, str, str, str, int]:

@@ -11,8 +11,9 @@ from typing import Final, Literal, TypeAlias
 
 from compass_forged.errors import SchemaMismatch
 from compass_forged.observability import get_logger
-from compass_forged.store.bridge import Bridge, Executor, Timeouts, open_bridge
+from compass_forged.store.bridge import Bridge, Timeouts, open_bridge
 from compass_forged.store.connect import ConnectParams, DsnOrParams, as_params
+from compass_forged.store.jobs import Executor
 from compass_forged.store.statements import Migration, migrations, statements
 
 MigrationState: TypeAlias = Literal["applied", "pending", "changed", "unknown"]

@@ -4,13 +4,13 @@ Every method is one statement or one short transaction, and can be asked again: 
 asking again is how to find out what stands.
 """
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 import trio
 
-from compass_forged.errors import HostTaken, SchemaMismatch
+from compass_forged.errors import HostTaken, RequestKeyTaken, SchemaMismatch
 from compass_forged.ports import (
     PROVIDER_NUMBERS,
     Account,
@@ -21,11 +21,13 @@ from compass_forged.ports import (
     Session,
     SessionBinding,
     SessionWatch,
+    Subscription,
 )
 from compass_forged.store import rules
-from compass_forged.store.bridge import Bridge, ErrorMaker, Executor, Row, Timeouts, open_bridge
+from compass_forged.store.bridge import JOIN_AT_MOST, Bridge, ErrorMaker, Timeouts, open_bridge
 from compass_forged.store.connect import DsnOrParams, as_params
 from compass_forged.store.ears import CHANNEL, HostEars
+from compass_forged.store.jobs import Executor, Joint, Pair, Row
 from compass_forged.store.migrate import check_schema, migrate
 from compass_forged.store.news import SessionMailbox
 from compass_forged.store.statements import Statement, statements
@@ -48,6 +50,7 @@ class PostgresStore:
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
         self._sql = statements()
+        self._record = Pair(self._sql["record_authored_artifact"], self._sql["record_authored_artifacts"])
 
     @property
     def available(self) -> bool:
@@ -128,20 +131,21 @@ class PostgresStore:
             yield mailbox
 
     async def record_authored_artifact(self, artifact: AuthoredArtifact) -> None:
-        """Write the ownership row and the memo in one statement."""
-        at = artifact.coordinate
-        rules.check_artifact(artifact)
-        rows = await self._bridge.fetch(
-            self._sql["record_authored_artifact"],
-            PROVIDER_NUMBERS[at.provider],
-            *(at.host, at.repo, at.kind, at.number, artifact.repo),
-            *(rules.as_id(artifact.account.agent_id), rules.as_id(artifact.account.owner_id), artifact.session_id),
-            *(artifact.client_request_id, artifact.fingerprint, artifact.url),
-            *(artifact.created_at, rules.unix_ms(artifact.created_at)),
-            lane=artifact.account.agent_id,
-        )
-        if not rows:
-            raise rules.artifact_owned_by_another(at)
+        """Write the ownership row and the memo in one statement, which those that wait at the same time share."""
+        created_ms = rules.check_artifact(artifact)
+        agent_id, key = artifact.account.agent_id, artifact.client_request_id
+        marks: set[Hashable] = {artifact.coordinate}
+        if key is not None:
+            marks.add((agent_id, key))
+        row = Joint(self._record, _values(artifact, created_ms), frozenset(marks))
+        try:
+            recorded = await self._bridge.write(row, lane=agent_id)
+        except RequestKeyTaken:
+            # Where another connection records the very same at this moment, the server may stumble over the key before
+            # it finds the coordinate. It has waited for the other's end before it said so: now it can tell.
+            recorded = await self._bridge.write(row, lane=agent_id)
+        if not recorded:
+            raise rules.artifact_owned_by_another(artifact.coordinate)
 
     async def authored_artifact_by_request_id(self, agent_id: int, client_request_id: str) -> AuthoredArtifact | None:
         """The memo: what the agent created under this key, or None."""
@@ -192,10 +196,39 @@ class PostgresStore:
             wanted[row["position"] - 1]: IndexedAuthor(row["agent"], row["owner"], row["session_id"]) for row in rows
         }
 
+    async def subscribe(self, account: Account, coordinate: Coordinate, session_id: str) -> Subscription:
+        """Keep that the agent wants to hear of an artifact; one statement."""
+        rules.check_subscription(coordinate, session_id)
+        rows = await self._bridge.fetch(
+            self._sql["subscribe"],
+            *(rules.as_id(account.agent_id), PROVIDER_NUMBERS[coordinate.provider], *coordinate[1:]),
+            *(session_id, rules.SUBSCRIPTIONS_LIMIT),
+            lane=account.agent_id,
+        )
+        if not rows:
+            raise rules.subscriptions_exhausted()
+        return _subscription(rows[0])
+
+    async def subscription(self, agent_id: int, subscription_id: str) -> Subscription | None:
+        """One of the agent's own subscriptions, live or ended."""
+        key = (rules.as_id(agent_id), rules.as_subscription(subscription_id))
+        rows = await self._bridge.fetch(self._sql["subscription"], *key, lane=agent_id)
+        return _subscription(rows[0]) if rows else None
+
+    async def unsubscribe(self, agent_id: int, subscription_id: str) -> bool:
+        """End one of the agent's own subscriptions."""
+        key = (rules.as_id(agent_id), rules.as_subscription(subscription_id))
+        return bool(await self._bridge.fetch(self._sql["unsubscribe"], *key, lane=agent_id))
+
 
 @asynccontextmanager
 async def open_postgres_store(
-    place: DsnOrParams, *, connections: int = 4, timeouts: Timeouts | None = None, apply_migrations: bool = True
+    place: DsnOrParams,
+    *,
+    connections: int = 4,
+    timeouts: Timeouts | None = None,
+    apply_migrations: bool = True,
+    join_at_most: int = JOIN_AT_MOST,
 ) -> AsyncGenerator[PostgresStore, None]:
     """Open the store for the length of the block, its schema brought up to date first.
 
@@ -204,6 +237,7 @@ async def open_postgres_store(
         connections: how many connections are held; the calls beyond wait in a bounded queue.
         timeouts: how long what may take.
         apply_migrations: False only checks that the schema is this version's.
+        join_at_most: how many records that wait together are sent as one statement; 1 sends each by itself.
 
     Raises:
         StoreUnavailable: the operator's: the database cannot be reached; names it without its password.
@@ -213,7 +247,13 @@ async def open_postgres_store(
     params = as_params(place)
     if apply_migrations:
         await migrate(params)
-    async with open_bridge(params, connections=connections, timeouts=timeouts, constraints=CONSTRAINT_ERRORS) as bridge:
+    async with open_bridge(
+        params,
+        connections=connections,
+        timeouts=timeouts,
+        constraints=CONSTRAINT_ERRORS,
+        join_at_most=join_at_most,
+    ) as bridge:
         if not apply_migrations:
             await check_schema(bridge, params)
         yield PostgresStore(bridge)
@@ -228,10 +268,28 @@ def _session(row: Row) -> Session:
     return Session(row["session_id"], row["container"], _account(row), scope)
 
 
+def _subscription(row: Row) -> Subscription:
+    return Subscription(str(row["subscription_id"]), _coordinate(row), row["session_id"], row["live"])
+
+
+def _coordinate(row: Row) -> Coordinate:
+    provider = _PROVIDER_WORDS[row["forge_provider"]]
+    return Coordinate(provider, row["forge_host"], row["repo"], row["kind"], row["number"])
+
+
+def _values(artifact: AuthoredArtifact, created_ms: int) -> tuple[object, ...]:
+    at = artifact.coordinate
+    return (
+        *(PROVIDER_NUMBERS[at.provider], at.host, at.repo, at.kind, at.number, artifact.repo),
+        *(rules.as_id(artifact.account.agent_id), rules.as_id(artifact.account.owner_id), artifact.session_id),
+        *(artifact.client_request_id, artifact.fingerprint, artifact.url),
+        *(artifact.created_at, created_ms),
+    )
+
+
 def _artifact(row: Row) -> AuthoredArtifact:
-    at = Coordinate(_PROVIDER_WORDS[row["forge_provider"]], row["forge_host"], row["repo"], row["kind"], row["number"])
     return AuthoredArtifact(
-        coordinate=at,
+        coordinate=_coordinate(row),
         repo=row["repo_display"],
         account=_account(row),
         session_id=row["session_id"],

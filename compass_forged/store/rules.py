@@ -6,6 +6,7 @@ The schema is the law; a contract suite shows that both adapters refuse the same
 import re
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 from compass_forged.errors import (
     AgentOwnedByAnother,
@@ -14,6 +15,7 @@ from compass_forged.errors import (
     HostTaken,
     RequestKeyTaken,
     SessionTaken,
+    SubscriptionsExhausted,
     ValueRefused,
 )
 from compass_forged.ports import PROVIDER_NUMBERS, AuthoredArtifact, ContainerSpec, Coordinate, SessionBinding
@@ -29,6 +31,8 @@ _ID_LIMIT: Final = (1 << 32) - 1
 """uids and gids are below this: the largest one means "none" to the kernel."""
 _KINDS: Final = ("issue", "pull_request")
 LIST_LIMIT: Final = (1 << 31) - 1
+SUBSCRIPTIONS_LIMIT: Final = 10_000
+"""How many artifacts one agent may have subscribed to, those that it no longer wants to hear of included."""
 
 
 def refuse(rule: str) -> ValueRefused:
@@ -67,8 +71,8 @@ def check_binding(host: str, binding: SessionBinding) -> None:
     _check("agent_sessions_scope_text", holds=all(storable(pattern) for pattern in binding.scope or ()))
 
 
-def check_artifact(artifact: AuthoredArtifact) -> None:
-    """Refuse, with ``ValueRefused``, what the schema would."""
+def check_artifact(artifact: AuthoredArtifact) -> int:
+    """Refuse, with ``ValueRefused``, what the schema would; returns when the forge created it, by ``unix_ms``."""
     at = artifact.coordinate
     table = "forge_authored_artifacts"
     _check(f"{table}_provider_known", holds=at.provider in PROVIDER_NUMBERS)
@@ -82,7 +86,19 @@ def check_artifact(artifact: AuthoredArtifact) -> None:
     _check(f"{table}_fingerprint_size", holds=fingerprint is None or len(fingerprint) == FINGERPRINT_BYTES)
     _check(f"{table}_memo_whole", holds=(key is None) == (fingerprint is None))
     _check(f"{table}_text", holds=all(map(storable, (at.host, at.repo, artifact.repo, artifact.url))))
-    unix_ms(artifact.created_at)
+    return unix_ms(artifact.created_at)
+
+
+def check_subscription(at: Coordinate, session_id: str) -> None:
+    """Refuse, with ``ValueRefused``, what the schema would."""
+    table = "agent_forge_subscriptions"
+    _check(f"{table}_provider_known", holds=at.provider in PROVIDER_NUMBERS)
+    _check(f"{table}_host_filled", holds=bool(at.host))
+    _check(f"{table}_repo_filled", holds=bool(at.repo))
+    _check(f"{table}_kind_known", holds=at.kind in _KINDS)
+    _check(f"{table}_number_positive", holds=1 <= at.number <= ARTIFACT_NUMBER_MAX)
+    _check(f"{table}_session_grammar", holds=HANDLE.fullmatch(session_id) is not None)
+    _check(f"{table}_text", holds=storable(at.host) and storable(at.repo))
 
 
 def unix_ms(created_at: str) -> int:
@@ -126,6 +142,15 @@ def as_question(word: str) -> str:
     return word if storable(word) else ""
 
 
+def as_subscription(subscription_id: str) -> UUID | None:
+    """A subscription's id as a database takes it; None for what is none as we write them, which no row has."""
+    try:
+        found = UUID(subscription_id)
+    except ValueError:
+        return None
+    return found if str(found) == subscription_id else None
+
+
 # The conflicts, in one place so that both adapters say the same.
 
 
@@ -157,3 +182,11 @@ def request_key_taken() -> RequestKeyTaken:
 def artifact_owned_by_another(at: Coordinate) -> ArtifactOwnedByAnother:
     """The coordinate stands under another agent."""
     return ArtifactOwnedByAnother(f"{at.kind} {at.number} in {at.repo} on {at.host} is in the index for another agent")
+
+
+def subscriptions_exhausted() -> SubscriptionsExhausted:
+    """The agent has as many subscriptions as it may have."""
+    return SubscriptionsExhausted(
+        f"the agent has subscribed to {SUBSCRIPTIONS_LIMIT} artifacts, which is as many as it may; an operator can"
+        " delete those that have ended"
+    )

@@ -16,6 +16,8 @@ REPLY_MAX_BYTES = 16 << 20
 """The limit on a reply's payload, which every client accepts: 16 MiB."""
 
 _LENGTH = _Packer(">I")
+_LARGE_BYTES = 64 << 10
+"""The storage of a frame over this goes with the frame, whatever came behind it; else with the last one in it."""
 
 
 class FramingError(ValueError):
@@ -46,7 +48,7 @@ class FrameBuffer:
     def __init__(self, limit: int = FRAME_MAX_BYTES) -> None:
         """``limit`` is the largest payload accepted, in bytes."""
         self._limit = limit
-        self._data = bytearray()
+        self._data: bytes | bytearray = b""
         self._start = 0
         self._complaint = ""
 
@@ -54,15 +56,30 @@ class FrameBuffer:
         """Add received bytes; a broken buffer drops them."""
         if self._complaint:
             return
-        if self._start:
-            del self._data[: self._start]
-            self._start = 0
-        self._data += data
+        if self._start == len(self._data):  # as a rule: what arrives together is whole frames, and is kept as it came
+            self._data = bytes(data)
+        else:
+            left = self._data
+            if isinstance(left, bytes):
+                left = bytearray(left[self._start :])
+            else:
+                del left[: self._start]
+            left += data
+            self._data = left
+        self._start = 0
 
     @property
     def in_frame(self) -> bool:
         """Whether a frame has begun and is not yet complete (checked after ``next_frame`` returned None)."""
         return len(self._data) > self._start
+
+    @property
+    def frame_bytes(self) -> int:
+        """How long the payload of the frame that has begun will be; 0 while that is not known (checked likewise)."""
+        if len(self._data) - self._start < HEADER_BYTES:
+            return 0
+        (size,) = _LENGTH.unpack_from(self._data, self._start)
+        return int(size)
 
     def next_frame(self) -> bytes | None:
         """The next payload, or None if more bytes are needed.
@@ -78,15 +95,23 @@ class FrameBuffer:
         (size,) = _LENGTH.unpack_from(self._data, self._start)
         if not 0 < size <= self._limit:
             self._complaint = _complaint(size, self._limit)
-            self._data.clear()
+            self._data = b""
             self._start = 0
             raise FramingError(self._complaint)
         if available < HEADER_BYTES + size:
             return None
         begin = self._start + HEADER_BYTES
-        self._start = begin + size
-        with memoryview(self._data) as view:
-            return bytes(view[begin : self._start])
+        end = self._start = begin + size
+        data = self._data
+        if isinstance(data, bytes):
+            payload = data[begin:end]
+        else:
+            with memoryview(data) as view:
+                payload = bytes(view[begin:end])
+        if end == len(data) or size > _LARGE_BYTES:  # not at the next feed, which may be hours away
+            self._data = data[end:]
+            self._start = 0
+        return payload
 
 
 def _complaint(size: int, limit: int) -> str:

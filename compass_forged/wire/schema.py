@@ -344,10 +344,14 @@ class ReviewResult(_Result, tag="review", frozen=True, kw_only=True):
 
 
 class IssuesResult(_Result, tag="issues", frozen=True, kw_only=True):
-    """Answers list_issues. ``next_cursor`` is "" on the last page. Items carry no comments."""
+    """Answers list_issues. ``next_cursor`` is "" on the last page. Items carry no comments.
+
+    ``warnings`` says what of the page is missing, such as items of the forge's that could not be read.
+    """
 
     items: list[Issue]
     next_cursor: str = ""
+    warnings: list[str] = field(default_factory=list)
 
 
 class SubscribedResult(_Result, tag="subscribed", frozen=True, kw_only=True):

@@ -107,6 +107,19 @@ GOALS_OF: dict[str, set[str]] = {
         "idle_pipelined_10",
         "idle_pipelined_100",
     },
+    "store": {
+        "lookup_asyncpg",
+        "record_asyncpg",
+        "joined_asyncpg",
+        "joined_unjoined",
+        "lookup_us",
+        "lookup_asyncpg_us",
+        "record_us",
+        "record_asyncpg_us",
+        "joined_rate",
+        "unjoined_rate",
+        "asyncpg_rate",
+    },
 }
 WITHOUT_GOAL = {
     "first_median",
@@ -120,6 +133,13 @@ WITHOUT_GOAL = {
     "httpx_crowd",
     "transport_cpu",
     "call_cpu",
+    "lookup_us",
+    "lookup_asyncpg_us",
+    "record_us",
+    "record_asyncpg_us",
+    "joined_rate",
+    "unjoined_rate",
+    "asyncpg_rate",
 }
 
 
@@ -136,7 +156,14 @@ def check_verdict(goal: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["unwaited", "isolation", "forge_call", pytest.param("footprint", marks=pytest.mark.postgres)]
+    "name",
+    [
+        "unwaited",
+        "isolation",
+        "forge_call",
+        pytest.param("footprint", marks=pytest.mark.postgres),
+        pytest.param("store", marks=pytest.mark.postgres),
+    ],
 )
 def test_a_benchmark_prints_one_json_object_with_a_verdict_on_each_goal(name: str) -> None:
     done = run_quickly(f"bench_{name}.py", "--quick", "--json", "--repetitions", "1")
@@ -216,3 +243,13 @@ def test_a_child_that_says_nothing_in_time_is_named(tmp_path: Path) -> None:
         pytest.raises(ChildFailed, match="said nothing"),
     ):
         silent.line(0.01)
+
+
+@pytest.mark.postgres
+def test_killing_daemons_prints_what_came_of_every_create() -> None:
+    done = run_quickly("kill_daemon.py", "--count", "2", "--seed", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (report["kills"], report["creates"], report["seed"], report["violation"]) == (2, 16, 3, "")
+    assert sum(report["found"].values()) == 16
+    assert report["duplicates"] <= report["found"].get("in the window", 0)

@@ -247,7 +247,7 @@ async def errors_at_the_deadline(_case: Case) -> None:
                     await daemon.idle()
                     assert daemon.counters.total("internal_errors", where=place) == before + 1
     failures = [event for event in events if event["event"].startswith("unexpected error")]
-    assert [(event["log_level"], event["exc_info"]) for event in failures] == [("error", True)] * 3
+    assert [(event["log_level"], bool(event["exc_info"])) for event in failures] == [("error", True)] * 3
 
 
 async def store_error_at_the_deadline(_case: Case) -> None:

@@ -26,9 +26,11 @@ from compass_forged.config import Config
 from compass_forged.control.client import ControlRefused, DaemonUnreachable
 from compass_forged.control.schema import ContainerState, CounterRow, CredentialState, SessionState, StatusReply
 from compass_forged.errors import ConfigError, ForgedError, RestartsExhausted, StartError, StoreUnavailable
+from compass_forged.store.postgres import open_postgres_store
 from compass_forged.wire import schema
 from compass_forged.wire.schema import Attribution, Comment, ForgeAccount, ForgeRef, Issue, PullRequest
 from tests.support.postgres import empty_database
+from tests.support.stores import authored, bind, issue
 from tests.support.world import AUTHOR_TOKEN, place
 
 Answer = Callable[..., Any]
@@ -188,6 +190,7 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str, *modules: str) -> Non
         (["serve"], "trio", "compass_forged.cli.serve", "daemon"),
         (["db", "status"], "trio", "compass_forged.cli.store", "daemon"),
         (["db", "migrate"], "trio", "compass_forged.cli.store", "daemon"),
+        (["artifacts"], "trio", "compass_forged.cli.store", "daemon"),
         (["demo"], "trio", "compass_forged.demo.run", "demo"),
     ],
 )
@@ -425,6 +428,109 @@ def test_the_schema_is_brought_up_to_date(
     assert capsys.readouterr().out == "nothing to apply\n"
     assert run("db", "status", "--json", "--config", str(path)) == 0
     assert {row["state"] for row in json.loads(capsys.readouterr().out)} == {"applied"}
+
+
+async def fill(dsn: str) -> None:
+    """An index of five artifacts of two agents."""
+    async with open_postgres_store(dsn, connections=1) as store:
+        scout = (await bind(store, "scout", "ada")).account
+        scribe = (await bind(store, "scribe", "bob", container="c2", session="s-2")).account
+        for number in (1, 2, 3):
+            created = f"2026-08-17T10:00:0{number}Z"
+            await store.record_authored_artifact(authored(issue(number), scout, f"key-{number}", created_at=created))
+        sea = issue(4, repo="SEA", provider="linear")
+        await store.record_authored_artifact(authored(sea, scribe, session_id="s-2", created_at="2026-08-17T11:00:00Z"))
+        pull = issue(5, kind="pull_request")
+        await store.record_authored_artifact(
+            authored(pull, scribe, session_id="s-2", url="https://x/\x1b[31m5", created_at="2026-08-17T09:00:00Z")
+        )
+
+
+@pytest.fixture
+def indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The path of a configuration whose store has an index."""
+    dsn = empty_database()
+    trio.run(fill, dsn)
+    monkeypatch.setenv("TEST_DSN", dsn)
+    path = tmp_path / "config.toml"
+    path.write_text('store = { env = "TEST_DSN" }\n')
+    return str(path)
+
+
+@pytest.mark.postgres
+@pytest.mark.usefixtures("quiet")
+def test_artifacts_are_shown_with_who_wrote_them_the_newest_first(
+    indexed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("artifacts", "--config", indexed) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    lines = [line.split() for line in said.out.splitlines()]
+    assert lines[0] == ["CREATED", "AGENT", "OWNER", "SESSION", "KIND", "ARTIFACT", "URL"]
+    assert [line[5] for line in lines[1:]] == ["SEA#4", "Acme/app#3", "Acme/app#2", "Acme/app#1", "Acme/app#5"]
+    assert lines[1][:5] == ["2026-08-17T11:00:00Z", "scribe", "bob", "s-2", "issue"]
+    assert lines[2][1:3] == ["scout", "ada"]
+    assert lines[5][4] == "pull_request"
+    assert "\x1b" not in said.out
+
+
+@pytest.mark.postgres
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        (["--agent", "scout"], [3, 2, 1]),
+        (["--repo", "sea"], [4]),
+        (["--agent", "scribe", "--repo", "ACME/app"], [5]),
+        (["--agent", "nobody"], []),
+    ],
+)
+def test_artifacts_are_narrowed_by_agent_and_repository(
+    indexed: str, capsys: pytest.CaptureFixture[str], options: list[str], numbers: list[int]
+) -> None:
+    assert run("artifacts", "--config", indexed, "--json", *options) == 0
+    assert [row["number"] for row in json.loads(capsys.readouterr().out)] == numbers
+
+
+@pytest.mark.postgres
+@pytest.mark.usefixtures("quiet")
+def test_a_shortened_list_of_artifacts_says_so(indexed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("artifacts", "--config", indexed, "--json", "--limit", "1", "--agent", "scout") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == [
+        {
+            "forge": {"provider": "github", "host": "github.com"},
+            "repo": "Acme/app",
+            "kind": "issue",
+            "number": 3,
+            "url": "https://github.com/acme/app/3",
+            "agent": "scout",
+            "owner": "ada",
+            "session": "s-1",
+            "client_request_id": "key-3",
+            "created_at": "2026-08-17T10:00:03Z",
+        }
+    ]
+    assert said.err == "compass-forged: these are the newest 1; --limit shows more\n"
+    assert run("artifacts", "--config", indexed, "--json", "--limit", "3", "--agent", "scout") == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.postgres
+@pytest.mark.usefixtures("quiet")
+def test_artifacts_of_a_store_that_is_not_there_say_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TEST_DSN", empty_database())
+    path = tmp_path / "config.toml"
+    path.write_text('store = { env = "TEST_DSN" }\n')
+    assert run("artifacts", "--config", str(path)) == 1
+    assert "run compass-forged db migrate" in capsys.readouterr().err
+    path.write_text('store = "memory"\n')
+    assert run("artifacts", "--config", str(path)) == 2
+    assert "memory store has no database" in capsys.readouterr().err
+    assert run("artifacts", "--limit", "0") == 2
+    assert "--limit" in capsys.readouterr().err
 
 
 def test_serve_runs_the_daemon_where_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,18 @@ OPERATIONS = (
     ("get", "/repos/{owner}/{repo}/labels"),
     ("post", "/repos/{owner}/{repo}/labels"),
     ("get", "/repos/{owner}/{repo}/labels/{name}"),
+    ("get", "/repos/{owner}/{repo}/pulls"),
+    ("post", "/repos/{owner}/{repo}/pulls"),
+    ("get", "/repos/{owner}/{repo}/pulls/{pull_number}"),
+    ("get", "/repos/{owner}/{repo}/pulls/{pull_number}/files"),
+    ("get", "/repos/{owner}/{repo}/pulls/{pull_number}/comments"),
+    ("get", "/repos/{owner}/{repo}/pulls/{pull_number}/reviews"),
+    ("post", "/repos/{owner}/{repo}/pulls/{pull_number}/reviews"),
+    ("get", "/repos/{owner}/{repo}/pulls/{pull_number}/reviews/{review_id}"),
+    ("delete", "/repos/{owner}/{repo}/pulls/{pull_number}/reviews/{review_id}"),
+    ("post", "/repos/{owner}/{repo}/pulls/{pull_number}/reviews/{review_id}/events"),
+    ("get", "/repos/{owner}/{repo}/commits/{ref}/check-runs"),
+    ("get", "/repos/{owner}/{repo}/commits/{ref}/status"),
 )
 NEVER_SENT = {
     "full-repository": {"parent", "source", "template_repository", "security_and_analysis", "code_of_conduct"},
@@ -39,6 +51,10 @@ NEVER_SENT = {
     | {"issue_field_values", "pinned_comment", "parent_issue_url"},
     "installation-token": {"repositories", "single_file", "has_multiple_single_files", "single_file_paths"},
     "issue-comment": {"pin", "minimized"},
+    "pull-request": {"milestone", "requested_teams", "auto_merge", "stack"},
+    "pull-request-simple": {"milestone", "requested_teams", "auto_merge", "stack"},
+    "check-run": {"deployment", "pull_requests"},
+    "minimal-repository": {"security_and_analysis", "code_of_conduct"},
 }
 PROSE = {"description", "example", "examples", "title", "externalDocs"}
 

@@ -72,6 +72,45 @@ async def test_changes(forge: Forge, control: httpx.AsyncClient, author: httpx.A
     assert (await author.get("/user")).headers["x-ratelimit-remaining"] == "99"
 
 
+async def test_changes_of_pull_requests(forge: Forge, control: httpx.AsyncClient) -> None:
+    where = {"repo": "acme/site", "number": 3}
+    comment = {"path": "a.txt", "line": 1, "body": "why?", "side": "RIGHT"}
+    two = {**comment, "line": 2, "start_line": 1}
+    for change in (
+        {"change": "push", "repo": "acme/site", "branch": "topic", "files": [{"name": "a.txt", "new": "1\n2\n"}]},
+        {
+            "change": "review",
+            **where,
+            "review": {"author": "forge-reviewer", "event": "APPROVE", "comments": [comment, two]},
+        },
+        {"change": "reply", **where, "by": "mona", "to": 5_000_001, "body": "so"},
+        {"change": "review", **where, "review": {"author": "forge-author", "body": "begun"}},
+        {"change": "check", "repo": "acme/site", "branch": "topic", "name": "build", "conclusion": "failure"},
+        {"change": "status", "repo": "acme/site", "branch": "topic", "context": "ci", "state": "success"},
+        {"change": "merge", **where, "by": "mona"},
+    ):
+        answer = await _change(control, **change)
+        assert answer.json() == {"ok": True}, change
+    issues = (await control.get("/_forge/state")).json()["repositories"]["acme/site"]["issues"]
+    assert issues[0]["pull_request"] is None
+    shown = issues[2]["pull_request"]
+    assert (shown["head"], shown["base"], shown["draft"], shown["merged"]) == ("topic", "main", False, True)
+    assert [(each["author"], each["state"]) for each in shown["reviews"]] == [
+        ("forge-reviewer", "APPROVED"),
+        ("mona", "COMMENTED"),
+        ("forge-author", "PENDING"),
+    ]
+    placed = [(each["author"], each["start_line"], each["line"], each["body"]) for each in shown["review_comments"]]
+    assert placed == [
+        ("forge-reviewer", None, 1, "why?"),
+        ("forge-reviewer", 1, 2, "why?"),
+        ("mona", None, 1, "so"),
+    ]
+    site = forge.state.repo("acme/site")
+    assert [each.conclusion for each in site.check_runs if each.sha == shown["head_sha"]] == ["failure"]
+    assert [each.state for each in site.statuses if each.sha == shown["head_sha"]] == ["success"]
+
+
 async def test_seed_and_reset(forge: Forge, control: httpx.AsyncClient) -> None:
     seed = {"accounts": [{"login": "new"}], "tokens": {"new-token": "new"}}
     assert (await control.post("/_forge/seed", json=seed)).json() == {"ok": True}
@@ -91,6 +130,12 @@ async def test_seed_and_reset(forge: Forge, control: httpx.AsyncClient) -> None:
         ("/_forge/change", {"change": "lock", "repo": "acme/site"}, "number"),
         ("/_forge/change", {"change": "lock", "repo": "acme/site", "number": 77}, "not there"),
         ("/_forge/change", {}, "change"),
+        ("/_forge/change", {"change": "merge", "repo": "acme/site", "number": 1, "by": "mona"}, "no pull request"),
+        (
+            "/_forge/change",
+            {"change": "push", "repo": "acme/site", "branch": "b", "files": [{"nam": 1}]},
+            "unknown name",
+        ),
     ],
 )
 async def test_mistakes_are_answered(control: httpx.AsyncClient, path: str, body: Any, says: str) -> None:

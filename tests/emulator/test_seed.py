@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from compass_forged.emulator.app import Forge, ForgeSettings
+from compass_forged.emulator.pull_changes import facts
 from compass_forged.emulator.seed import IDENTITIES, BadSeed, apply_seed, default_seed, random_token, read_seed
 from compass_forged.emulator.state import ForgeState, UnknownName
 
@@ -82,6 +83,20 @@ def test_unreadable_seed(tmp_path: Path, name: str, text: str) -> None:
         {"repositories": [{"owner": "nobody", "name": "x"}]},
         {"accounts": [{"login": "x"}], "repositories": [{"owner": "x", "name": "y"}] * 2},
         {"accounts": [{"login": "x"}], "repositories": [{"owner": "x", "name": "y", "issues": [{"title": "t"}]}]},
+        {"accounts": [{"login": "x"}], "repositories": [{"owner": "x", "name": "y", "branches": [{"nam": "z"}]}]},
+        {"accounts": [{"login": "x"}], "repositories": [{"owner": "x", "name": "y", "fork_of": "x/none"}]},
+        {
+            "accounts": [{"login": "x"}],
+            "repositories": [
+                {"owner": "x", "name": "y", "issues": [{"title": "t", "author": "x", "pull_request": {"head": "none"}}]}
+            ],
+        },
+        {
+            "accounts": [{"login": "x"}],
+            "repositories": [
+                {"owner": "x", "name": "y", "issues": [{"title": "t", "author": "x", "reviews": [{"author": "x"}]}]}
+            ],
+        },
     ],
 )
 def test_mistakes_are_named(seed: dict[str, Any]) -> None:
@@ -100,6 +115,62 @@ def test_default_seed_has_random_tokens_but_for_those_given() -> None:
     assert state.permission(vault, state.account("outsider")) is None
     assert state.may_push(vault, state.account("forge-author"))
     assert state.issue("acme/site", 3).pull is not None
+
+
+def test_a_seed_of_branches_pull_requests_and_reviews() -> None:
+    state = _applied(
+        {
+            "accounts": [{"login": "x", "reads_checks": False}, {"login": "y"}],
+            "repositories": [
+                {
+                    "owner": "x",
+                    "name": "r",
+                    "default_branch": "trunk",
+                    "branches": [
+                        {
+                            "name": "topic",
+                            "files": [
+                                {"name": "a", "old": "1\n", "new": "2\n"},
+                                {"name": "b", "new": "1\n"},
+                                {"name": "c", "patch": None, "status": "renamed", "previous_name": "d"},
+                            ],
+                            "checks": [{"name": "build", "status": "queued", "suite": 4}],
+                            "statuses": [{"context": "ci", "state": "pending"}],
+                        }
+                    ],
+                    "issues": [
+                        {
+                            "title": "t",
+                            "author": "x",
+                            "labels": ["bug"],
+                            "pull_request": {"head": "topic", "draft": True},
+                            "reviews": [
+                                {
+                                    "author": "y",
+                                    "event": "APPROVE",
+                                    "comments": [{"path": "a", "line": 1, "body": "c"}],
+                                },
+                                {"author": "y", "body": "begun"},
+                            ],
+                        },
+                        {"title": "u", "author": "x", "pull_request": True},
+                    ],
+                }
+            ],
+        }
+    )
+    repo, pull = state.repo("x/r"), facts(state.issue("x/r", 1))
+    assert not state.account("x").reads_checks
+    assert (pull.head, pull.base, pull.draft, pull.head_sha) == ("topic", "trunk", True, repo.branches["topic"].sha)
+    assert [(file.name, file.patch, file.status) for file in pull.files] == [
+        ("a", "@@ -1 +1 @@\n-1\n+2", "modified"),
+        ("b", "@@ -0,0 +1 @@\n+1", "added"),
+        ("c", None, "renamed"),
+    ]
+    assert [each.state for each in pull.reviews] == ["APPROVED", "PENDING"]
+    assert [(each.path, each.line) for each in pull.review_comments] == [("a", 1)]
+    assert [(each.sha, each.suite) for each in repo.check_runs] == [(pull.head_sha, 4)]
+    assert facts(state.issue("x/r", 2)).files == []
 
 
 def test_state_names_what_is_not_there() -> None:

@@ -55,6 +55,23 @@ async def test_drop_and_truncation_over_http_spare_the_server() -> None:
         assert forge.state.commits["issue"] == 3
 
 
+async def test_of_a_client_that_goes_within_its_request_nothing_comes_and_nothing_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    forge = Forge(default_seed(TOKENS))
+    async with serve_forge(forge) as url, _client(url) as http:
+        before = forge.state.commits.get("issue", 0)
+        async with await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2])) as stream:
+            head = f"POST {ISSUES} HTTP/1.1\r\nhost: x\r\nuser-agent: x\r\nauthorization: {AS_AUTHOR['authorization']}"
+            await stream.send_all(f'{head}\r\ncontent-length: 100\r\n\r\n{{"title": "half'.encode())
+            await trio.sleep(0.02)
+        await trio.sleep(0.02)
+        assert (await http.get("/user")).status_code == 200
+        assert forge.log.count("POST") == 0
+        assert forge.state.commits.get("issue", 0) == before
+    assert caplog.records == []
+
+
 async def test_many_at_once() -> None:
     forge = Forge(default_seed(TOKENS))
     statuses: list[int] = []

@@ -270,11 +270,12 @@ def test_migrations_are_applied_and_shown(tmp_path: Path) -> None:
         "applied 0001 init",
         "applied 0002 forge_authored_artifacts",
         "applied 0003 tell_of_sessions",
+        "applied 0004 subscriptions",
     ]
     assert run_cli("db", "migrate", "--config", str(path), environ=environ).stdout == "nothing to apply\n"
     after = run_cli("db", "status", "--config", str(path), "--json", environ=environ)
     assert after.returncode == 0
-    assert [row["state"] for row in json.loads(after.stdout)] == ["applied"] * 3
+    assert [row["state"] for row in json.loads(after.stdout)] == ["applied"] * 4
 
 
 def test_the_memory_store_has_no_schema(tmp_path: Path) -> None:

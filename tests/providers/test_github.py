@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compass_forged.errors import BadAnswer, BadCursor, BadRepo, ForgeStatus, IsPullRequest, Unsupported
-from compass_forged.providers import github, github_issues
+from compass_forged.errors import BadAnswer, BadCursor, BadRepo, ForgeStatus, IsPullRequest
+from compass_forged.providers import github, github_issues, github_pull_flow
 from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.github_issues import ListPosition
 from compass_forged.providers.http import BODY_MAX_BYTES
@@ -67,6 +67,10 @@ async def test_other_repositories_touch_nothing(repo: str) -> None:
         provider.comment_on_issue(CommentOnIssue(repo=repo, issue_number=1, body="b"), context),
         provider.get_issue(GetIssue(repo=repo, issue_number=1), context),
         provider.list_issues(ListIssues(repo=repo), context),
+        provider.create_pull_request(CreatePullRequest(repo=repo, title="t", head_ref="h"), context),
+        provider.comment_on_pull_request(CommentOnPullRequest(repo=repo, pull_number=1, body="b"), context),
+        provider.submit_review(SubmitReview(repo=repo, pull_number=1, verdict="approve"), context),
+        provider.get_pull_request(GetPullRequest(repo=repo, pull_number=1), context),
     ):
         with pytest.raises(BadRepo):
             await call
@@ -74,19 +78,8 @@ async def test_other_repositories_touch_nothing(repo: str) -> None:
     assert guard.sendings == 0
 
 
-async def test_what_is_not_there_yet_touches_nothing() -> None:
-    provider, forge = new_github()
-    context, _ = new_context()
-    for call in (
-        provider.create_pull_request(CreatePullRequest(repo=REPO, title="t", head_ref="h"), context),
-        provider.comment_on_pull_request(CommentOnPullRequest(repo=REPO, pull_number=1, body="b"), context),
-        provider.submit_review(SubmitReview(repo=REPO, pull_number=1, verdict="approve"), context),
-        provider.get_pull_request(GetPullRequest(repo=REPO, pull_number=1), context),
-    ):
-        with pytest.raises(Unsupported) as unsupported:
-            await call
-        assert unsupported.value.provider == "github"
-    assert forge.requests == []
+async def test_what_a_provider_says_of_itself() -> None:
+    provider, _ = new_github()
     assert (provider.name, provider.host, provider.body_limit) == ("github", "github.com", 65_536)
     assert not provider.http.credential.broken
 
@@ -571,7 +564,7 @@ def test_any_bytes_translate_or_are_a_bad_answer(body: bytes) -> None:
     told = ForgeAnswer(200, {}, body)
     for translate in (
         lambda: github_issues.created_issue(told, CREATE, FORGE),
-        lambda: github_issues.written_comment(told, CommentOnIssue(repo=REPO, issue_number=7, body="b")),
+        lambda: github_issues.written_comment(told, REPO, 7),
         lambda: github_issues.read_issue(told, GET, FORGE),
         lambda: github_issues.read_comments(told, REPO, 7),
         lambda: github_issues.read_issue_page(told, LIST, FORGE, ListPosition()),
@@ -615,9 +608,9 @@ async def test_comments_behind_a_redirect_are_read_where_they_are() -> None:
 
 
 async def test_comments_that_keep_coming_are_read_within_bounds() -> None:
-    pages = [comments_page(30 * page + 1, 30 * page + 30) for page in range(github.COMMENT_PAGES_MAX)]
+    pages = [comments_page(30 * page + 1, 30 * page + 30) for page in range(github_pull_flow.COMMENT_PAGES_MAX)]
     provider, forge = new_github(answer(200, issue_json(comments=1)), *pages)
     issue = await provider.get_issue(GET, new_context()[0])
     assert [int(comment.id) for comment in issue.comments] == list(range(91, 121))
     assert issue.comments_total == 30
-    assert len(forge.requests) == 1 + github.COMMENT_PAGES_MAX
+    assert len(forge.requests) == 1 + github_pull_flow.COMMENT_PAGES_MAX

@@ -72,7 +72,7 @@ async def test_a_create_answers_the_issue_and_a_replay_its_place_alone() -> None
     )
     assert payload(again) == payload(IssueResult(issue=placed))
     assert world.forge_calls == 1
-    assert world.events == ["memo", "forge", "record", "memo"]
+    assert world.events == ["memo", "forge", "record"]
     assert world.counters.total("memo_hits") == 1
 
 
@@ -343,7 +343,7 @@ async def test_a_ref_is_the_same_for_the_same_create_and_binds_agent_key_and_pla
 async def test_a_ref_outlives_the_daemon_and_is_secret() -> None:
     one, two = await new_world(), await new_world()
     assert await refs(one, "k-1") == await refs(two, "k-1")
-    two.service._ref_secret = b"another secret of thirty-two byte"
+    two.service._creates._ref_secret = b"another secret of thirty-two byte"
     assert await refs(one, "k-1") != await refs(two, "k-1")
 
 

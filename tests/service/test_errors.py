@@ -199,7 +199,7 @@ async def test_a_bug_is_internal_with_its_true_outcome_and_is_logged(
     assert error.outcome == (("unknown" if sent else "not_sent") if write else "")
     assert error.message == "the daemon failed; its log says why"
     (event,) = events
-    assert (event["log_level"], event["arm"], event["exc_info"]) == ("error", arm_name(arm), True)
+    assert (event["log_level"], event["arm"], event["exc_info"]) == ("error", arm_name(arm), bug)
     assert event["coordinate"] == "github:github.com/acme/site"
     assert world.counters.total("internal_errors", where="service") == 1
 

@@ -341,7 +341,7 @@ async def test_all_cancelled_leave_the_key_free(autojump_clock: MockClock) -> No
         for asked in (*others, leader):
             asked.scope.cancel()
     assert kinds(leader, *others) == ["cancelled"] * 4
-    assert world.service._flights == {}
+    assert world.service._creates._flights == {}
     assert not issue_of(await world.run(CREATE, "k-1")).replayed
 
 
@@ -359,7 +359,7 @@ async def test_nothing_is_kept_of_a_create_that_has_ended(step: Step) -> None:
     world = await new_world()
     world.forge.script("create_issue", step)
     await world.run(CREATE, "k-1")
-    assert world.service._flights == {}
+    assert world.service._creates._flights == {}
 
 
 async def test_any_moment_of_cancellation_leaves_at_most_one_issue_and_no_lost_row(autojump_clock: MockClock) -> None:

@@ -12,11 +12,11 @@ from compass_forged.providers.fake import Step
 from compass_forged.wire.schema import (
     READ_ARMS,
     Arm,
-    CommentOnIssue,
     CreateIssue,
     ForgeSelector,
     GetIssue,
-    ListIssues,
+    SubmitReview,
+    Subscribe,
     Unsubscribe,
     arm_name,
 )
@@ -258,16 +258,20 @@ async def test_a_call_goes_to_the_forge_that_it_names_and_to_no_other(arm: Arm, 
 # --- the arms that are not built ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "arm",
-    [arm for arm in ONE_OF_EACH if not isinstance(arm, CreateIssue | CommentOnIssue | GetIssue | ListIssues)],
-    ids=arm_name,
-)
-async def test_six_arms_are_unimplemented_and_touch_nothing(arm: Arm) -> None:
+@pytest.mark.parametrize("arm", [arm for arm in ONE_OF_EACH if isinstance(arm, Subscribe | Unsubscribe)], ids=arm_name)
+async def test_an_arm_that_is_not_built_is_unimplemented_and_touches_nothing(arm: Arm) -> None:
     world = await new_world()
     error = error_of(await world.run(arm, "k-1"))
     assert (error.code, error.outcome) == ("unimplemented", outcome_of(arm))
     assert arm_name(arm) in error.message
+    assert world.untouched
+
+
+async def test_without_a_reviewer_a_review_is_refused_naming_the_forge() -> None:
+    world = await new_world()
+    error = error_of(await world.run(SubmitReview(repo=REPO, pull_number=1, verdict="approve")))
+    assert (error.code, error.outcome) == ("failed_precondition", "not_sent")
+    assert "no reviewer is configured for github at github.com" in error.message
     assert world.untouched
 
 
@@ -280,6 +284,9 @@ async def test_a_memo_answers_before_the_stamp_and_the_forge() -> None:
     world = await new_world()
     await world.run(CREATE, "k-1")
     world.events.clear()
+    assert issue_of(await world.run(LARGE, "k-1")).replayed
+    assert world.events == []  # it is at hand
+    world.service._creates._at_hand.clear()
     assert issue_of(await world.run(LARGE, "k-1")).replayed
     assert world.events == ["memo"]
     assert world.forge_calls == 1

@@ -8,11 +8,10 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from compass_forged import service
 from compass_forged.errors import IsPullRequest, StoreError, StoreUnavailable, ValueRefused
 from compass_forged.ports import AuthoredArtifact, CallContext, Coordinate
 from compass_forged.providers.fake import Step
-from compass_forged.service import ServiceLimits
+from compass_forged.service import ServiceLimits, reads
 from compass_forged.wire.codec import encode_reply
 from compass_forged.wire.frames import REPLY_MAX_BYTES
 from compass_forged.wire.schema import (
@@ -367,7 +366,7 @@ async def test_a_reply_over_the_limit_drops_its_oldest_comments_and_keeps_the_to
 def limit(monkeypatch: pytest.MonkeyPatch) -> int:
     """The reply's limit cut down to 160 KB, since what is shown does not depend on its size."""
     limit = 160_000
-    monkeypatch.setattr(service, "REPLY_MAX_BYTES", limit)
+    monkeypatch.setattr(reads, "REPLY_MAX_BYTES", limit)
     return limit
 
 

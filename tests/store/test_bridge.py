@@ -15,9 +15,10 @@ import trio.testing
 
 from compass_forged.errors import ConfigError, SchemaMismatch, StoreUnavailable, ValueRefused
 from compass_forged.store import bridge as bridge_module
-from compass_forged.store.bridge import Bridge, Executor, Timeouts, open_bridge
+from compass_forged.store.bridge import Bridge, Timeouts, open_bridge
 from compass_forged.store.connect import ConnectParams
 from compass_forged.store.embedded import embedded_postgres
+from compass_forged.store.jobs import Executor
 from compass_forged.store.migrate import migrate
 from compass_forged.store.postgres import PostgresStore, open_postgres_store
 from compass_forged.store.statements import Statement

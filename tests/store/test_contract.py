@@ -1,7 +1,8 @@
 """What the port promises, shown of both adapters alike."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 import trio
@@ -14,19 +15,21 @@ from compass_forged.errors import (
     HostTaken,
     RequestKeyTaken,
     SessionTaken,
+    SubscriptionsExhausted,
     ValueRefused,
 )
 from compass_forged.ports import (
     Account,
     ArtifactKind,
     ContainerSpec,
+    Coordinate,
     IndexedAuthor,
     SessionBinding,
     SessionNews,
     SessionWatch,
     Store,
 )
-from compass_forged.store import postgres
+from compass_forged.store import postgres, rules
 from tests.support.stores import FINGERPRINT, HOST, authored, bind, issue, open_store
 
 
@@ -386,6 +389,133 @@ async def test_attribution_names_who_the_index_knows_and_nobody_else(store: Stor
         issue(2, kind="pull_request"): IndexedAuthor("scribe", "bob", "s-2"),
     }
     assert await store.attribution_of([]) == {}
+
+
+# --- subscriptions ---
+
+
+async def test_a_subscription_is_kept_under_an_id_that_tells_nothing(store: Store) -> None:
+    account = (await bind(store)).account
+    made = await store.subscribe(account, issue(7), "s-1")
+    assert (made.coordinate, made.session_id, made.live) == (issue(7), "s-1", True)
+    assert UUID(made.subscription_id).version == 4
+    assert str(UUID(made.subscription_id)) == made.subscription_id
+    assert await store.subscription(account.agent_id, made.subscription_id) == made
+
+
+async def test_subscribing_again_is_the_same_subscription_and_another_artifact_another(store: Store) -> None:
+    account = (await bind(store)).account
+    made = await store.subscribe(account, issue(7), "s-1")
+    assert await store.subscribe(account, issue(7), "s-2") == made
+    places = [
+        issue(8),
+        issue(7, kind="pull_request"),
+        issue(7, repo="acme/other"),
+        issue(7)._replace(host="ghe.example"),
+    ]
+    others = [await store.subscribe(account, place, "s-1") for place in places]
+    assert len({made.subscription_id, *(other.subscription_id for other in others)}) == 5
+    assert [other.coordinate for other in others] == places
+
+
+async def test_unsubscribing_ends_it_and_may_be_repeated(store: Store) -> None:
+    account = (await bind(store)).account
+    made = await store.subscribe(account, issue(7), "s-1")
+    kept = await store.subscribe(account, issue(8), "s-1")
+    assert await store.unsubscribe(account.agent_id, made.subscription_id)
+    assert await store.subscription(account.agent_id, made.subscription_id) == replace(made, live=False)
+    assert await store.unsubscribe(account.agent_id, made.subscription_id)
+    assert await store.subscription(account.agent_id, kept.subscription_id) == kept
+
+
+async def test_a_subscription_that_has_ended_may_be_begun_again_under_its_id(store: Store) -> None:
+    account = (await bind(store)).account
+    made = await store.subscribe(account, issue(7), "s-1")
+    await store.unsubscribe(account.agent_id, made.subscription_id)
+    again = await store.subscribe(account, issue(7), "s-2")
+    assert again == replace(made, session_id="s-2")
+    assert await store.subscription(account.agent_id, made.subscription_id) == again
+
+
+async def test_anothers_subscription_is_as_unknown_as_one_that_never_was(store: Store) -> None:
+    scout = (await bind(store, "scout")).account
+    scribe = (await bind(store, "scribe", container="c2", session="s-2")).account
+    made = await store.subscribe(scout, issue(7), "s-1")
+    theirs = await store.subscribe(scribe, issue(7), "s-2")
+    assert theirs.subscription_id != made.subscription_id
+    assert await store.subscription(scribe.agent_id, made.subscription_id) is None
+    assert await store.unsubscribe(scribe.agent_id, made.subscription_id) is False
+    assert await store.subscription(scout.agent_id, made.subscription_id) == made
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda _own: "",
+        lambda _own: "1",
+        lambda _own: "\0",
+        lambda _own: "\ud800",
+        lambda _own: "00000000-0000-4000-8000-000000000000",
+        str.upper,
+        lambda own: own.replace("-", ""),
+        lambda own: f"{{{own}}}",
+        lambda own: f"urn:uuid:{own}",
+        lambda own: f" {own}",
+    ],
+)
+async def test_only_the_id_as_it_was_told_is_an_id(store: Store, spell: Callable[[str], str]) -> None:
+    account = (await bind(store)).account
+    own = ""
+    while own == own.upper():  # an id of digits alone has no other case
+        own = (await store.subscribe(account, issue(len(own) + 7), "s-1")).subscription_id
+    assert await store.subscription(account.agent_id, spell(own)) is None
+    assert await store.unsubscribe(account.agent_id, spell(own)) is False
+    assert await store.subscription(2**70, own) is None
+
+
+async def test_an_agent_has_a_bounded_number_of_subscriptions(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "SUBSCRIPTIONS_LIMIT", 2)
+    scout = (await bind(store, "scout")).account
+    scribe = (await bind(store, "scribe", container="c2", session="s-2")).account
+    first = await store.subscribe(scout, issue(1), "s-1")
+    await store.subscribe(scout, issue(2), "s-1")
+    with pytest.raises(SubscriptionsExhausted):
+        await store.subscribe(scout, issue(3), "s-1")
+    assert await store.subscribe(scout, issue(1), "s-1") == first
+    await store.unsubscribe(scout.agent_id, first.subscription_id)
+    with pytest.raises(SubscriptionsExhausted):
+        await store.subscribe(scout, issue(3), "s-1")
+    assert (await store.subscribe(scout, issue(1), "s-1")).live
+    assert (await store.subscribe(scribe, issue(3), "s-2")).live
+
+
+@pytest.mark.parametrize(
+    ("at", "session"),
+    [
+        (issue(0), "s-1"),
+        (issue(2**63), "s-1"),
+        (issue(1, provider="gitea"), "s-1"),
+        (issue(1, repo=""), "s-1"),
+        (issue(1, repo="a\0b"), "s-1"),
+        (issue(1, repo="\ud800"), "s-1"),
+        (issue(1)._replace(host=""), "s-1"),
+        (issue(1)._replace(kind="review"), "s-1"),  # type: ignore[arg-type] # wrong on purpose
+        (issue(1), ""),
+        (issue(1), "S 1"),
+    ],
+    ids=repr,
+)
+async def test_a_subscription_that_cannot_be_is_refused(store: Store, at: Coordinate, session: str) -> None:
+    account = (await bind(store)).account
+    with pytest.raises(ValueRefused):
+        await store.subscribe(account, at, session)
+
+
+@pytest.mark.parametrize("agent_id", [10**9, 2**70, 0, -1])
+async def test_nobody_subscribes_who_is_not_known(store: Store, agent_id: int) -> None:
+    account = (await bind(store)).account
+    with pytest.raises(ValueRefused, match="agent_forge_subscriptions_agent_fkey"):
+        await store.subscribe(replace(account, agent_id=agent_id), issue(1), "s-1")
 
 
 # --- values that no store takes ---

@@ -12,9 +12,10 @@ import trio
 from compass_forged.errors import StoreUnavailable
 from compass_forged.ports import SessionNews, SessionWatch
 from compass_forged.store import bridge as bridge_module
-from compass_forged.store.bridge import Bridge, Executor, Timeouts, open_bridge
+from compass_forged.store.bridge import Bridge, Timeouts, open_bridge
 from compass_forged.store.connect import ConnectParams
 from compass_forged.store.ears import HostEars
+from compass_forged.store.jobs import Executor
 from compass_forged.store.news import SessionMailbox
 from compass_forged.store.postgres import PostgresStore, open_postgres_store
 from compass_forged.store.statements import Statement, statements

@@ -1,21 +1,27 @@
 """Memory and Postgres are given the same operations in any order and must answer the same, errors included."""
 
+import copy
+import itertools
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 import trio
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from compass_forged.errors import StoreError
-from compass_forged.ports import Account, ContainerSpec, Session, SessionBinding, Store
+from compass_forged.errors import StoreError, StoreUnavailable
+from compass_forged.ports import Account, ContainerSpec, Coordinate, Session, SessionBinding, Store, Subscription
+from compass_forged.store.jobs import Executor, Row
 from compass_forged.store.memory import MemoryStore
 from compass_forged.store.postgres import PostgresStore
-from tests.support.stores import authored, empty, issue, open_store
+from compass_forged.store.statements import Statement
+from tests.support.stores import authored, bind, empty, issue, open_store
 
 HOSTS = st.sampled_from(["host-1", "host-2"])
 CONTAINERS = st.sampled_from(["c1", "c2"])
@@ -25,6 +31,7 @@ OWNERS = st.sampled_from(["ada", "ada", "bob"])
 SCOPES = st.sampled_from([None, (), ("github/acme/*", "linear/SEA")])
 KEYS = st.sampled_from([None, "key-1", "key-2"])
 PLACES = st.sampled_from([issue(1), issue(2), issue(1, kind="pull_request"), issue(1, repo="SEA", provider="linear")])
+RECORDS = st.tuples(AGENTS, PLACES, KEYS, SESSIONS)
 TIMES = st.sampled_from(["2026-08-17T10:00:00Z", "2026-08-17T10:00:00.001Z", "2025-01-01T00:00:00+00:00"])
 
 
@@ -77,6 +84,8 @@ def _without_ids(answer: Any) -> Any:
         return (answer.agent, answer.owner)
     if isinstance(answer, Session):
         return (answer.session_id, answer.container, _without_ids(answer.account), answer.scope)
+    if isinstance(answer, Subscription):
+        return (answer.coordinate, answer.session_id, answer.live)
     if hasattr(answer, "coordinate"):
         fields = [getattr(answer, name) for name in answer.__dataclass_fields__]
         return tuple(_without_ids(value) for value in fields)
@@ -95,7 +104,12 @@ class StoresAlike(RuleBasedStateMachine):
         assert self.portal.store is not None
         self.stores: tuple[Store, Store] = (MemoryStore(), self.portal.store)
         self.accounts: dict[str, tuple[Account, Account]] = {}
+        self.subscriptions: list[tuple[str, str]] = []
         self.portal.run(empty, self.portal.store)
+        # Accounts to record under, bound where the rules below do not reach.
+        for agent, owner in (("scout", "ada"), ("scribe", "bob")):
+            self.open_container("elsewhere", agent, (), None)
+            self.bind("elsewhere", agent, f"s-{agent}", agent, owner, None)
 
     def both(self, call: Callable[[Store, int], Awaitable[Any]]) -> list[Any]:
         """Both stores' answers, after they were found alike; an error's answer is its type and text."""
@@ -144,6 +158,48 @@ class StoresAlike(RuleBasedStateMachine):
                 )
             )
 
+    @rule(records=st.lists(RECORDS, min_size=2, max_size=4))
+    def record_at_once(self, records: list[tuple[str, Any, str | None, str]]) -> None:
+        """What Postgres answers is what memory would have answered to the same records in some order."""
+        known = [record for record in records if record[0] in self.accounts]
+        memory, postgres = self.stores
+        assert isinstance(memory, MemoryStore)
+
+        async def ask(store: Store, which: int, record: tuple[str, Any, str | None, str]) -> object:
+            agent, place, key, session = record
+            artifact = authored(place, self.accounts[agent][which], key, session_id=session)
+            try:
+                await store.record_authored_artifact(artifact)
+            except StoreError as error:
+                return (type(error), str(error))
+            return None
+
+        async def at_once() -> list[object]:
+            answers: list[object] = [None] * len(known)
+
+            async def one(position: int) -> None:
+                answers[position] = await ask(postgres, 1, known[position])
+
+            async with trio.open_nursery() as nursery:
+                for position in range(len(known)):
+                    nursery.start_soon(one, position)
+            return [*answers, _without_ids(await postgres.list_authored_artifacts())]
+
+        async def in_order(order: tuple[int, ...]) -> tuple[MemoryStore, list[object]]:
+            store = copy.deepcopy(memory)
+            answers: list[object] = [None] * len(known)
+            for position in order:
+                answers[position] = await ask(store, 0, known[position])
+            return store, [*answers, _without_ids(await store.list_authored_artifacts())]
+
+        came = self.portal.run(at_once)
+        for order in itertools.permutations(range(len(known))):
+            store, answers = self.portal.run(in_order, order)
+            if answers == came:
+                self.stores = (store, postgres)
+                return
+        raise AssertionError(f"no order of {known} gives {came}")
+
     @rule(agent=AGENTS, key=KEYS)
     def memo(self, agent: str, key: str | None) -> None:
         if agent in self.accounts and key is not None:
@@ -162,6 +218,26 @@ class StoresAlike(RuleBasedStateMachine):
     def attribution(self, places: list[Any]) -> None:
         self.both(lambda store, _which: store.attribution_of(places))
 
+    @rule(agent=AGENTS, place=PLACES, session=SESSIONS)
+    def subscribe(self, agent: str, place: Any, session: str) -> None:
+        if agent in self.accounts:
+            accounts = self.accounts[agent]
+            made = self.both(lambda store, which: store.subscribe(accounts[which], place, session))
+            ids = (made[0].subscription_id, made[1].subscription_id)
+            known = {which: {pair[which] for pair in self.subscriptions} for which in (0, 1)}
+            assert (ids[0] in known[0]) == (ids[1] in known[1])  # the same id again in both, or a new one in both
+            if ids not in self.subscriptions:
+                self.subscriptions.append(ids)
+
+    @rule(agent=AGENTS, which_one=st.integers(0, 5), end=st.booleans())
+    def subscription(self, agent: str, which_one: int, end: bool) -> None:
+        if agent in self.accounts and self.subscriptions:
+            ids = self.subscriptions[which_one % len(self.subscriptions)]
+            accounts = self.accounts[agent]
+            if end:
+                self.both(lambda store, which: store.unsubscribe(accounts[which].agent_id, ids[which]))
+            self.both(lambda store, which: store.subscription(accounts[which].agent_id, ids[which]))
+
     @invariant()
     def all_that_is_kept_is_alike(self) -> None:
         async def everything(store: Store, _which: int) -> list[Any]:
@@ -171,9 +247,108 @@ class StoresAlike(RuleBasedStateMachine):
         self.both(everything)
 
 
-@pytest.mark.postgres
-def test_both_stores_answer_alike_whatever_is_asked() -> None:
+@pytest.fixture(scope="module")
+def portal() -> Generator[_Portal, None, None]:
+    """One Postgres store for all of this file."""
     portal = _Portal()
-    StoresAlike.portal = portal
     with portal.opened():
-        run_state_machine_as_test(StoresAlike, settings=settings(deadline=None, stateful_step_count=15))
+        yield portal
+
+
+@pytest.mark.postgres
+def test_both_stores_answer_alike_whatever_is_asked(portal: _Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+    StoresAlike.portal = portal
+    sent: Counter[str] = Counter()
+    fetch = Executor.fetch
+
+    async def counted(self: Executor, statement: Statement, *arguments: object) -> list[Row]:
+        sent[statement.name] += 1
+        return await fetch(self, statement, *arguments)
+
+    monkeypatch.setattr(Executor, "fetch", counted)
+    run_state_machine_as_test(StoresAlike, settings=settings(deadline=None, stateful_step_count=20))
+    assert sent["record_authored_artifact"]
+    assert sent["record_authored_artifacts"]
+
+
+# --- poison -----------------------------------------------------------------------------------------------------------
+
+ANY_TEXT = st.one_of(
+    st.text(st.characters(exclude_categories=()), max_size=20),
+    st.sampled_from(["", "\0", "\ud800", "'; DROP TABLE user_accounts; --", "$1", "{a,b}", "NULL", "\\x00", "é" * 300]),
+)
+ANY_NUMBER = st.one_of(st.integers(), st.sampled_from([0, -1, 2**31, 2**63 - 1, 2**63, 10**30]))
+ANY_PLACE = st.builds(
+    Coordinate,
+    st.one_of(st.sampled_from(["github", "linear"]), ANY_TEXT),
+    st.one_of(st.just("github.com"), ANY_TEXT),
+    st.one_of(st.just("acme/app"), ANY_TEXT),
+    st.one_of(st.sampled_from(["issue", "pull_request"]), ANY_TEXT),
+    ANY_NUMBER,
+)
+
+
+@pytest.mark.postgres
+@given(
+    place=ANY_PLACE,
+    repo=ANY_TEXT,
+    url=ANY_TEXT,
+    session=st.one_of(st.just("s-1"), ANY_TEXT),
+    key=st.one_of(st.none(), st.just("key-1"), ANY_TEXT),
+    fingerprint=st.one_of(st.none(), st.just(bytes(32)), st.binary(max_size=40)),
+    created=st.one_of(TIMES, ANY_TEXT),
+    number=ANY_NUMBER,
+)
+@settings(deadline=None)
+def test_any_value_is_taken_by_both_or_refused_by_both(
+    portal: _Portal,
+    place: Coordinate,
+    repo: str,
+    url: str,
+    session: str,
+    key: str | None,
+    fingerprint: bytes | None,
+    created: str,
+    number: int,
+) -> None:
+    assert portal.store is not None
+    stores: tuple[Store, Store] = (MemoryStore(), portal.store)
+
+    async def answers(store: Store) -> list[object]:
+        account = (await bind(store)).account
+        artifact = authored(
+            place, account, key, repo=repo, url=url, session_id=session, fingerprint=fingerprint, created_at=created
+        )
+        questions: list[Callable[[], Awaitable[Any]]] = [
+            lambda: store.record_authored_artifact(artifact),
+            lambda: store.record_authored_artifact(replace(artifact, account=replace(account, agent_id=number))),
+            lambda: store.authored_artifact_by_request_id(account.agent_id, url),
+            lambda: store.authored_artifact_by_request_id(number, url),
+            lambda: store.list_authored_artifacts_by_agent(account.agent_id, limit=number),
+            lambda: store.list_authored_artifacts(agent=session, repo=repo, limit=number),
+            lambda: store.attribution_of([place, place]),
+            lambda: store.subscribe(account, place, session),
+            lambda: store.subscription(number, url),
+            lambda: store.unsubscribe(account.agent_id, url),
+            lambda: store.load_host(url),
+            lambda: store.open_container(url, ContainerSpec(repo, (number,), number)),
+            lambda: store.close_container(repo, url),
+            lambda: store.end_session(repo, url),
+            lambda: store.bind_session("host-1", SessionBinding("c1", session, url, repo, (session,))),
+            store.list_authored_artifacts,
+        ]
+        found: list[object] = []
+        for question in questions:
+            try:
+                found.append(_without_ids(await question()))
+            except StoreError as error:
+                found.append(type(error))
+        return found
+
+    async def both() -> tuple[list[object], list[object]]:
+        await empty(portal.store)  # type: ignore[arg-type] # checked above
+        return await answers(stores[0]), await answers(stores[1])
+
+    memory, postgres = portal.run(both)
+    assert memory == postgres
+    assert StoreUnavailable not in postgres

@@ -29,6 +29,9 @@ EVERY_METHOD: dict[str, Callable[[MemoryStore], Awaitable[object]]] = {
     "list_authored_artifacts_by_agent": lambda store: store.list_authored_artifacts_by_agent(1),
     "list_authored_artifacts": lambda store: store.list_authored_artifacts(),
     "attribution_of": lambda store: store.attribution_of([issue(1)]),
+    "subscribe": lambda store: store.subscribe(ACCOUNT, issue(1), "s-1"),
+    "subscription": lambda store: store.subscription(1, "00000000-0000-4000-8000-000000000000"),
+    "unsubscribe": lambda store: store.unsubscribe(1, "00000000-0000-4000-8000-000000000000"),
     "ref_secret": lambda store: store.ref_secret(),
     "watch_sessions": news,
 }

@@ -163,7 +163,8 @@ def poller(table: str, **changes: str) -> str:
         del columns["number"]
     if table == "forge_repo_subscriptions":
         del columns["number"], columns["kind"]
-    columns |= {"agent_account_id": "1"} if table == "agent_forge_subscriptions" else {}
+    if table == "agent_forge_subscriptions":
+        columns |= {"agent_account_id": "1", "session_id": "'s-1'", "forge_host": "'h'", "repo": "'r'"}
     columns |= {"cursor": "''"} if table.endswith("cursors") else {}
     return insert(table, columns | changes)
 
@@ -208,6 +209,10 @@ VIOLATIONS = {
     "agent_forge_subscriptions_agent_fkey": poller("agent_forge_subscriptions", agent_account_id="0"),
     "agent_forge_subscriptions_provider_known": poller("agent_forge_subscriptions", forge_provider="0"),
     "agent_forge_subscriptions_kind_known": poller("agent_forge_subscriptions", kind="''"),
+    "agent_forge_subscriptions_session_grammar": poller("agent_forge_subscriptions", session_id="'S 1'"),
+    "agent_forge_subscriptions_host_filled": poller("agent_forge_subscriptions", forge_host="''"),
+    "agent_forge_subscriptions_repo_filled": poller("agent_forge_subscriptions", repo="''"),
+    "agent_forge_subscriptions_ended_after_created": poller("agent_forge_subscriptions", ended_at="'-infinity'"),
     "store_secrets_pkey": "INSERT INTO store_secrets (name, value) SELECT name, value FROM store_secrets",
     "store_secrets_value_size": "UPDATE store_secrets SET value = ''",
     "agent_forge_subscriptions_number_positive": poller("agent_forge_subscriptions", number="0"),
@@ -219,6 +224,12 @@ TWICE = {
     "forge_list_cursors_pkey": poller("forge_list_cursors"),
     "agent_forge_subscriptions_artifact_key": poller(
         "agent_forge_subscriptions", agent_account_id="(SELECT id FROM agent_accounts)"
+    ),
+    "agent_forge_subscriptions_id_key": poller(
+        "agent_forge_subscriptions",
+        agent_account_id="(SELECT id FROM agent_accounts)",
+        number="coalesce((SELECT max(number) + 1 FROM agent_forge_subscriptions), 1)",
+        subscription_id="'00000000-0000-4000-8000-000000000000'",
     ),
     "agent_sessions_pkey": session(),
 }
@@ -271,6 +282,33 @@ async def test_accounts_with_artifacts_cannot_be_deleted() -> None:
                 await bridge.fetch(Statement("delete", "", f"DELETE FROM {table}"))  # noqa: S608 -- a test's own words
 
 
+async def test_subscribing_follows_the_repository_once_and_sets_no_cursor() -> None:
+    dsn = fresh_database()
+    async with open_postgres_store(dsn, apply_migrations=False) as store:
+        account = (await bind(store)).account
+        for number in (1, 2):
+            made = await store.subscribe(account, issue(number), "s-1")
+        await store.unsubscribe(account.agent_id, made.subscription_id)
+    assert psql(dsn, "SELECT forge_provider, forge_host, repo FROM forge_repo_subscriptions") == "1|github.com|acme/app"
+    assert psql(dsn, "SELECT count(*) FROM agent_forge_subscriptions") == "2"
+    assert psql(dsn, "SELECT (SELECT count(*) FROM forge_artifact_cursors) + count(*) FROM forge_list_cursors") == "0"
+
+
+async def test_agents_that_subscribe_at_once_have_one_subscription_each() -> None:
+    dsn = fresh_database()
+    async with open_postgres_store(dsn, apply_migrations=False) as store:
+        account = (await bind(store)).account
+        ids: set[str] = set()
+
+        async def subscribe() -> None:
+            ids.add((await store.subscribe(account, issue(1), "s-1")).subscription_id)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(subscribe)
+    assert len(ids) == 1
+
+
 async def test_the_ref_secret_is_made_once_for_each_database() -> None:
     first, second = empty_database(), empty_database()
     secrets: list[bytes] = []
@@ -308,6 +346,10 @@ async def test_a_role_with_the_documented_grants_runs_the_store_and_no_more() ->
             assert await store.authored_artifact_by_request_id(first.account.agent_id, "key-1")
             assert await store.load_host("host-1")
             assert await store.ref_secret()
+            kept = await store.subscribe(first.account, issue(1), "s-1")
+            assert await store.unsubscribe(first.account.agent_id, kept.subscription_id)
+            assert await store.subscribe(first.account, issue(1), "s-1") == kept
+            assert await store.subscription(first.account.agent_id, kept.subscription_id) == kept
             async with store.watch_sessions("host-1") as watch:
                 assert (await watch.news()).sessions is None
                 assert await store.end_session("host-1", "c1")
@@ -318,6 +360,9 @@ async def test_a_role_with_the_documented_grants_runs_the_store_and_no_more() ->
                 "DELETE FROM forge_authored_artifacts",
                 "UPDATE forge_authored_artifacts SET agent_account_id = 1",
                 "DELETE FROM agent_sessions",
+                "DELETE FROM agent_forge_subscriptions",
+                "UPDATE agent_forge_subscriptions SET agent_account_id = 1",
+                "INSERT INTO forge_artifact_cursors DEFAULT VALUES",
                 "UPDATE agent_accounts SET owner_user_id = 1",
                 "UPDATE forged_migrations SET checksum = ''",
                 "ALTER TABLE user_accounts ADD COLUMN more int",

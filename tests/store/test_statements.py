@@ -77,7 +77,7 @@ def test_the_schema_and_the_rules_say_the_same() -> None:
     schema = (sql_folder() / "schema.sql").read_text(encoding="utf-8")
     numbers = ", ".join(map(str, sorted(PROVIDER_NUMBERS.values())))
     assert set(re.findall(r"forge_provider IN \((.*?)\)", schema)) == {numbers}
-    assert schema.count(f"~ '^{rules.HANDLE.pattern}$'") == 4
+    assert schema.count(f"~ '^{rules.HANDLE.pattern}$'") == 5
     assert f"name ~ '^{rules.CONTAINER_NAME.pattern}$'" in schema
     assert f"host_id ~ '^{rules.HOST_ID.pattern}$'" in schema
     assert "'^[ -~]+$' AND octet_length(client_request_id) <= 256" in schema

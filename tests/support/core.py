@@ -3,12 +3,13 @@
 import math
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import structlog.testing
 import trio
 
-from compass_forged.ports import Account, CallContext, Caller, Session
+from compass_forged.ports import Account, CallContext, Caller, Session, Work
 from compass_forged.sessions import SessionTable
 from compass_forged.wire.codec import decode_reply, encode_call
 from compass_forged.wire.frames import FrameBuffer, encode_frame
@@ -90,11 +91,18 @@ class ScriptedCaller:
         self.script = script
         self.calls: list[tuple[Caller, ForgeCall]] = []
         self.contexts: list[CallContext] = []
+        self.at_once: Callable[[ForgeCall], ResultArm] | None = None
         self.ended: list[str] = []
         """How each script ended: ``ok``, ``cancelled`` or the error's class, in order."""
 
-    async def execute(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm:
-        """Run the script."""
+    def begin(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm | Work:
+        """See the port: everything of a script is waited for, but what ``at_once`` answers."""
+        if self.at_once is None:
+            return partial(self._execute, caller, call, context)
+        self.calls.append((caller, call))
+        return self.at_once(call)
+
+    async def _execute(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm:
         self.calls.append((caller, call))
         self.contexts.append(context)
         try:

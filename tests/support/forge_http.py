@@ -126,3 +126,36 @@ def comment_json(number: int, issue: int = 7, repo: str = "acme/site", **more: o
         "created_at": "2026-01-02T03:04:05Z",
         **more,
     }
+
+
+def pull_json(number: int = 7, repo: str = "acme/site", **more: object) -> dict[str, object]:
+    def end(ref: str, sha: str) -> dict[str, object]:
+        return {"ref": ref, "sha": sha * 40, "label": f"acme:{ref}", "repo": {"full_name": repo}, "user": None}
+
+    page = f"https://github.com/{repo}/pull/{number}"
+    ends = {"head": end("topic", "a"), "base": end("main", "b")}
+    return {**issue_json(number, repo), "html_url": page, **ends, **more}
+
+
+def review_json(number: int = 80, pull: int = 7, repo: str = "acme/site", **more: object) -> dict[str, object]:
+    return {
+        "id": number,
+        "html_url": f"https://github.com/{repo}/pull/{pull}#pullrequestreview-{number}",
+        "state": "COMMENTED",
+        "body": "text",
+        "user": {"login": "compass[bot]", "type": "Bot"},
+        **more,
+    }
+
+
+def review_comment_json(number: int, pull: int = 7, repo: str = "acme/site", **more: object) -> dict[str, object]:
+    return {
+        "id": number,
+        "html_url": f"https://github.com/{repo}/pull/{pull}#discussion_r{number}",
+        "path": "a.py",
+        "line": 3,
+        "body": f"comment {number}",
+        "user": {"login": "ada", "type": "User"},
+        "created_at": "2026-01-02T03:04:05Z",
+        **more,
+    }

@@ -13,6 +13,8 @@ from compass_forged.control.server import ControlDeps, ControlServer
 from compass_forged.gateway import Gateway, GatewayLimits
 from compass_forged.hub import Hub
 from compass_forged.listener import RunDir
+from compass_forged.memory import MemoryWatch
+from compass_forged.memory_use import MemoryUse
 from compass_forged.observability import Counters
 from compass_forged.sessions import SessionTable
 from compass_forged.store.memory import MemoryStore
@@ -36,6 +38,8 @@ class Host:
         self.hub.wire(self.caller)
         limits = GatewayLimits(connections_per_container=4)
         self.gateway = Gateway(sessions, self.hub.submit, counters=self.counters, limits=limits)
+        self.memory_use = MemoryUse(1, 100)
+        self.memory = MemoryWatch(lambda: self.memory_use, counters=self.counters, hand_back=lambda: None)
         self.containers = Containers(
             run_dir,
             HOST,
@@ -44,6 +48,7 @@ class Host:
             hub=self.hub,
             gateway=self.gateway,
             counters=self.counters,
+            allowed=self.memory.connections_allowed,
         )
         self.drained = trio.Event()
         self.control = ControlServer(
@@ -58,6 +63,7 @@ class Host:
                 sessions=sessions,
                 hub=self.hub,
                 gateway=self.gateway,
+                memory=self.memory,
                 counters=self.counters,
                 drain=self.drained.set,
             )

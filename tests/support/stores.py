@@ -23,6 +23,7 @@ HOST = "host-1"
 FINGERPRINT = bytes(range(32))
 CREATED = "2026-08-17T10:00:00Z"
 EMPTY = """
+  DELETE FROM agent_forge_subscriptions; DELETE FROM forge_repo_subscriptions;
   DELETE FROM forge_authored_artifacts; DELETE FROM agent_sessions; DELETE FROM host_containers;
   DELETE FROM agent_accounts; DELETE FROM user_accounts
 """

@@ -1,6 +1,7 @@
 """Framing under any split, and at its limits."""
 
 import struct
+import sys
 from itertools import pairwise
 
 import pytest
@@ -146,3 +147,37 @@ def test_any_kind_of_bytes_can_be_fed(kind: type) -> None:
     payload = buffer.next_frame()
     assert payload == b"x"
     assert type(payload) is bytes
+
+
+def test_the_storage_of_a_large_frame_goes_with_it_and_what_follows_stays() -> None:
+    small = encode_frame(b"x" * 100)
+    buffer = FrameBuffer()
+    buffer.feed(encode_frame(b"y" * FRAME_MAX_BYTES) + small)
+    before = sys.getsizeof(buffer._data)
+    assert buffer.next_frame() == b"y" * FRAME_MAX_BYTES
+    assert sys.getsizeof(buffer._data) < before - FRAME_MAX_BYTES + 1000
+    assert buffer.next_frame() == b"x" * 100
+    assert not buffer.in_frame
+    assert sys.getsizeof(buffer._data) < 100
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_nothing_is_stored_once_every_frame_was_taken(pieces: int) -> None:
+    frames = encode_frame(b"x" * 3000) * 2
+    buffer = FrameBuffer()
+    for at in range(0, len(frames), len(frames) // pieces):
+        buffer.feed(frames[at : at + len(frames) // pieces])
+    assert drain(buffer) == [b"x" * 3000] * 2
+    assert sys.getsizeof(buffer._data) < 100
+
+
+def test_how_long_a_frame_will_be_is_known_from_its_fourth_byte_on() -> None:
+    frame = encode_frame(b"x" * 300)
+    buffer = FrameBuffer()
+    for at, byte in enumerate(frame[:-1]):
+        assert buffer.frame_bytes == (300 if at >= 4 else 0)
+        buffer.feed(bytes([byte]))
+        assert buffer.next_frame() is None
+    buffer.feed(frame[-1:] + frame[:2])
+    assert buffer.next_frame() == b"x" * 300
+    assert buffer.frame_bytes == 0

@@ -1,0 +1,306 @@
+"""What the translators of GitHub's answers share: decoding, people, times, places, and pages of lists. Pure.
+
+A 2xx proves nothing alone: an answer counts only if it is about the repository, the number and, of a write, the author
+that were asked for. A list is judged item by item: one that cannot be read is left out and counted, so that it does
+not take its neighbours with it; a list of nothing but such items is none.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Generic, NoReturn, TypeVar
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+import msgspec
+
+from compass_forged.errors import BadAnswer, BadRepo, ForeignAnswer, ForgeUnavailable
+from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.github_dialect import REPO
+from compass_forged.wire.schema import ARTIFACT_NUMBER_MAX, GHOST, ForgeAccount
+
+COUNT_MAX: Final = 2**31
+"""More of anything than any artifact has: a forge's number goes no further than it can be written on the wire."""
+PAGE: Final = 100
+"""Items a page, the most that GitHub gives."""
+PAGE_SMALL: Final = 20
+"""Where a hundred whole items are over the cap of an answer."""
+
+_ACCEPTED, _NO_CONTENT = 202, 204
+_LATER_SECONDS: Final = 2.0
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class User(msgspec.Struct):
+    """An account, as it stands in anything that it wrote."""
+
+    login: str = ""
+    type: str = ""
+
+
+class Label(msgspec.Struct):
+    """A label of an issue, where it is no plain string."""
+
+    name: str | None = None
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+def repo_path(repo: str) -> tuple[str, str, str]:
+    """The path segments of a repository, its grammar checked.
+
+    Raises:
+        BadRepo: the agent's fault.
+    """
+    if not REPO.fullmatch(repo):
+        raise BadRepo("repo: must be owner/name, such as acme/site, in GitHub's own characters")
+    owner, _, name = repo.partition("/")
+    return "repos", owner, name
+
+
+# --- decoding -------------------------------------------------------------------------------------------------------
+
+_raws_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+# A pair of surrogates, a lone one, or any other escape, so that an escaped backslash begins none.
+_ESCAPES: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+
+
+def decode(decoder: msgspec.json.Decoder[T], answer: ForgeAnswer) -> T:
+    """The answer as the decoder has it.
+
+    Raises:
+        BadAnswer: it is not the JSON that is due.
+        ForgeUnavailable: it is none yet.
+    """
+    if answer.status == _ACCEPTED:  # "job scheduled": what comes with it is no answer
+        raise ForgeUnavailable(
+            "the forge is still working on its answer", outcome="unknown", retry_after_seconds=_LATER_SECONDS
+        )
+    try:
+        return _decode(decoder, answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadAnswer(answer.status, "the forge's answer is not the JSON that is due") from error
+
+
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Decode; half a surrogate pair, which JSON can hold and UTF-8 cannot, is read as a replacement character."""
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError:
+        mended = _ESCAPES.sub(lambda found: rb"\ufffd" if found[1] else found[0], body)
+        if mended == body:
+            raise
+        return decoder.decode(mended)
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Generic[T]):
+    """A list as far as it could be read.
+
+    Attributes:
+        good: the items that could be read, in order.
+        broken: the places of those that could not, counted from 0 over the whole list.
+    """
+
+    good: list[T] = field(default_factory=list[T])
+    broken: tuple[int, ...] = ()
+
+
+def decode_items(decoder: msgspec.json.Decoder[T], read: Callable[[T], R], answer: ForgeAnswer) -> Items[R]:
+    """A list, each item decoded and read by itself; 204 is an empty one.
+
+    Raises:
+        BadAnswer: it is no list, or no item of it could be read.
+        ForgeUnavailable: as ``decode``.
+    """
+    raws = [] if answer.status == _NO_CONTENT else decode(_raws_decoder, answer)
+    return read_items(raws, decoder, read, answer)
+
+
+def read_items(
+    raws: Iterable[msgspec.Raw], decoder: msgspec.json.Decoder[T], read: Callable[[T], R], answer: ForgeAnswer
+) -> Items[R]:
+    """As ``decode_items``, for a list that stands within an object."""
+    good: list[R] = []
+    broken: list[int] = []
+    for index, raw in enumerate(raws):
+        try:
+            good.append(read(_decode(decoder, bytes(raw))))
+        except (BadAnswer, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            broken.append(index)
+    if broken and not good:
+        bad(answer, "no item of the forge's list can be read")
+    return Items(good, tuple(broken))
+
+
+def left_out(broken: int, what: str) -> list[str]:
+    """The warning that ``broken`` items of a list are missing; none where none are."""
+    if not broken:
+        return []
+    return [f"{broken} of the forge's {what} could not be read and {'is' if broken == 1 else 'are'} left out"]
+
+
+# --- people, times, labels ------------------------------------------------------------------------------------------
+
+
+def account(user: User | None) -> ForgeAccount:
+    """Who wrote something; the ghost where the forge no longer knows."""
+    if user is None or not user.login:
+        return GHOST
+    return ForgeAccount(login=user.login, is_bot=user.type == "Bot" or user.login.endswith("[bot]"))
+
+
+def label_names(labels: Iterable[Label | str]) -> list[str]:
+    """The labels' names; one without a name is none."""
+    names = (label if isinstance(label, str) else label.name or "" for label in labels)
+    return [name for name in names if name]
+
+
+def utc_time(text: str | None) -> str:
+    """A time as RFC 3339 in UTC, to the second or as fine as it came; "" for what is none.
+
+    An answer is not lost for it: what it says of an artifact holds, whenever that was made.
+    """
+    try:
+        moment = datetime.fromisoformat(text or "")
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError):
+        return ""
+
+
+# --- what an answer is about ----------------------------------------------------------------------------------------
+
+
+def check_ids(answer: ForgeAnswer, number: int, *ids: int) -> None:
+    """A number that the wire can hold, and ids.
+
+    Raises:
+        BadAnswer: there are none.
+    """
+    if min(ids) <= 0 or not 0 < number <= ARTIFACT_NUMBER_MAX:
+        bad(answer, "the forge's answer has no id or number")
+
+
+def place(answer: ForgeAnswer, url: str, *kinds: str) -> tuple[str, int]:
+    """Repository and number from the URL of an artifact's page.
+
+    Raises:
+        BadAnswer: it is none.
+    """
+    parts = _split(url)
+    segments = parts.path.strip("/").split("/") if parts else []
+    number = segments[3] if len(segments) == 4 else ""  # noqa: PLR2004 -- owner, name, kind, number
+    if (
+        parts is None
+        or parts.scheme not in {"https", "http"}
+        or "@" in parts.netloc
+        or not re.fullmatch(r"[1-9][0-9]{0,18}", number, re.ASCII)
+        or segments[2] not in kinds
+        or not REPO.fullmatch("/".join(segments[:2]))
+    ):
+        bad(answer, "the forge's answer has no URL of an artifact")
+    return "/".join(segments[:2]), int(number)
+
+
+def expect_place(answer: ForgeAnswer, url: str, repo: str, number: int, *kinds: str) -> None:
+    """The URL of a page of that repository and number.
+
+    Raises:
+        BadAnswer: it is none, or of another.
+    """
+    found_repo, found_number = place(answer, url, *(kinds or ("issues", "pull")))
+    expect_repo(answer, found_repo, repo)
+    expect_number(answer, found_number, number)
+
+
+def expect_repo(answer: ForgeAnswer, found: str, wanted: str) -> None:
+    """Repositories compare without regard to case.
+
+    Raises:
+        ForeignAnswer: it is another.
+    """
+    if found.casefold() != wanted.casefold():
+        raise ForeignAnswer(answer.status, "the forge's answer is about another repository")
+
+
+def expect_number(answer: ForgeAnswer, found: int, wanted: int) -> None:
+    """The number that was asked for.
+
+    Raises:
+        ForeignAnswer: it is another.
+    """
+    if found != wanted:
+        raise ForeignAnswer(answer.status, "the forge's answer is about another number")
+
+
+def expect_author(answer: ForgeAnswer, user: User | None, own_login: str) -> None:
+    """What was written stands under the account that wrote it, where both are known.
+
+    Raises:
+        ForeignAnswer: it is another's.
+    """
+    if own_login and user is not None and user.login and not same_login(user.login, own_login):
+        raise ForeignAnswer(answer.status, "the forge's answer is about another author")
+
+
+def same_login(one: str, other: str) -> bool:
+    """Logins compare without regard to case."""
+    return one.casefold() == other.casefold()
+
+
+def bad(answer: ForgeAnswer, why: str) -> NoReturn:
+    """The answer cannot be used."""
+    raise BadAnswer(answer.status, why)
+
+
+# --- pages: docs.github.com/rest/using-the-rest-api/using-pagination-in-the-rest-api --------------------------------
+
+_LINK_WORDS: Final = ("page", "per_page", "after", "before", "since")
+_LINK_VALUE = re.compile(r"[A-Za-z0-9+/=_.:-]{1,200}", re.ASCII)
+_LINKS: Final = {
+    relation: re.compile(rf'<([^<>]{{1,4096}})>\s*;[^,<]*\brel="?{relation}"?(?=[\s;,]|$)')
+    for relation in ("next", "last")
+}
+
+
+def link_query(answer: ForgeAnswer, relation: str) -> tuple[tuple[str, str], ...] | None:
+    """The query words that name the ``next`` or the ``last`` page; None where there is none.
+
+    The words alone are taken over, so that no URL of the forge's is ever followed.
+    """
+    match = _LINKS[relation].search(answer.headers.get("link", ""))
+    parts = _split(match[1]) if match else None
+    return (page_words(parts.query) if parts else None) or None
+
+
+def page_words(query: str) -> tuple[tuple[str, str], ...] | None:
+    """Those query words that name a page; None if one of them is not what GitHub would write."""
+    words = tuple((key, value) for key, value in parse_qsl(query) if key in _LINK_WORDS)
+    counts = [value for key, value in words if key in {"page", "per_page"}]
+    if any(not _LINK_VALUE.fullmatch(value) for _, value in words) or len(dict(words)) != len(words):
+        return None
+    if any(not re.fullmatch(r"[1-9][0-9]{0,8}", count, re.ASCII) for count in counts):
+        return None
+    return words
+
+
+def last_page(answer: ForgeAnswer) -> int | None:
+    """The number of the last page, where the forge tells it."""
+    number = dict(link_query(answer, "last") or ()).get("page")
+    return int(number) if number else None
+
+
+def _split(url: str) -> SplitResult | None:
+    """The parts of a URL that a forge wrote; None where it is none."""
+    if not (url.isascii() and url.isprintable()):
+        return None
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None

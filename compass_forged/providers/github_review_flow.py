@@ -1,0 +1,187 @@
+"""Submitting a review at GitHub: which comments a line of the diff can hold, one POST, and a leftover in its way.
+
+A review is all or nothing: one comment outside the diff, and GitHub refuses the whole of it without saying which. So
+the comments' lines are looked up in the diff first, and what no line can hold goes into the summary.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from compass_forged import owner
+from compass_forged.errors import BadReview, ForgePrecondition, ForgeStatus
+from compass_forged.folding import fold, folded_bytes
+from compass_forged.observability import get_logger
+from compass_forged.ports import CallContext
+from compass_forged.providers import github_files as files
+from compass_forged.providers import github_pulls as pulls
+from compass_forged.providers import github_reviews as reviews
+from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer
+from compass_forged.providers.github_access import Access, check_moved, failing_as, read_list
+from compass_forged.providers.github_answers import same_login
+from compass_forged.providers.github_diff import Anchor, Spot, anchors, find_spots, fits
+from compass_forged.providers.http import HttpRequest
+from compass_forged.wire.schema import InlineComment, PullRequest, ReviewRef, SubmitReview
+
+log = get_logger(__name__)
+
+FILE_PAGES_MAX: Final = 30
+"""Of a hundred files each: as many as GitHub lists."""
+_IN_THE_WAY: Final = "the reviewer account has a pending review on this pull request"
+_GONE: Final = frozenset({404, 422})
+"""How the deletion of a pending review is answered that was deleted or submitted meanwhile."""
+
+
+async def submit(access: Access, arm: SubmitReview, context: CallContext, body_limit: int) -> ReviewRef:
+    """Submit the review, its comments at their lines where the diff has them, the others in its summary.
+
+    Raises:
+        BadReview: too large, or a verdict on a pull request of the account's own.
+        ForgePrecondition: a pending review that is not ours stands in the way.
+        ForgeError: another of its kinds.
+    """
+    _check_size(arm, body_limit)
+    inline: list[InlineComment] = []
+    folded: list[InlineComment] = []
+    commit = ""
+    if arm.comments:
+        with failing_as("not_sent", refused="rejected"):
+            pull = await _reviewed(access, arm, context)
+            spots = await _spots(access, arm, pull, context)
+        commit = pull.head_sha if pulls.is_sha(pull.head_sha) else ""
+        for comment in arm.comments:
+            (inline if fits(comment, spots[comment.path]) else folded).append(comment)
+    request = reviews.review_request(arm, fold(arm.body, folded), inline, commit)
+    warnings: list[str] = []
+    try:
+        answer = await access.http.write(request, context)
+    except ForgeStatus as refused:
+        if not reviews.says_leftover(refused):
+            raise
+        with failing_as("rejected"):
+            await _remove_leftover(access, arm, context)
+        warnings.append("a review of the reviewer account that was begun and never submitted was removed")
+        answer = await _once_more(access, request, context)
+    ref = reviews.submitted_review(answer, arm, access.own_login())
+    return _counted(ref, inline, folded, warnings)
+
+
+def _counted(
+    ref: ReviewRef, inline: Sequence[InlineComment], folded: Sequence[InlineComment], warnings: list[str]
+) -> ReviewRef:
+    if folded:
+        warnings.append(
+            f"{len(folded)} of {len(inline) + len(folded)} comments are on lines outside the diff; "
+            "they stand in the review's summary"
+        )
+    return ReviewRef(
+        url=ref.url,
+        review_id=ref.review_id,
+        verdict=ref.verdict,
+        inline_count=len(inline),
+        folded_count=len(folded),
+        warnings=warnings,
+    )
+
+
+def _check_size(arm: SubmitReview, limit: int) -> None:
+    """Judged with every comment folded in, so that it does not hang on the diff whether a review fits."""
+    needed = len(arm.body.encode(errors="surrogatepass")) + folded_bytes(arm.comments)
+    if needed > limit:
+        raise BadReview(
+            f"body: {needed - limit} bytes too large; GitHub takes {limit} bytes with the owner header and all "
+            "comments, which may have to stand in the summary"
+        )
+
+
+async def _reviewed(access: Access, arm: SubmitReview, context: CallContext) -> PullRequest:
+    """The pull request that is reviewed.
+
+    Raises:
+        BadReview: its author is the account that reviews, and GitHub takes no verdict of it.
+    """
+    answer = await access.http.read(pulls.get_request(arm.repo, arm.pull_number), context)
+    pull = pulls.read_pull(answer, arm.repo, arm.pull_number, access.forge)
+    check_moved(answer, pull.repo, context)
+    own = access.own_login()
+    if arm.verdict != "comment" and own and pull.author and same_login(pull.author.login, own):
+        raise BadReview("verdict: the reviewer account opened this pull request itself; only comment is possible")
+    return pull
+
+
+async def _spots(
+    access: Access, arm: SubmitReview, pull: PullRequest, context: CallContext
+) -> dict[str, dict[Anchor, Spot]]:
+    """Where the comments' lines stand in the diff, by path. A file that is not shown has none."""
+    wanted: dict[str, set[Anchor]] = {}
+    for comment in arm.comments:
+        wanted.setdefault(comment.path, set()).update(anchors(comment))
+    unseen = set(wanted)
+    spots: dict[str, dict[Anchor, Spot]] = {path: {} for path in wanted}
+
+    def enough(found: list[files.ChangedFile]) -> bool:
+        for file in found:
+            if file.path in unseen:
+                unseen.discard(file.path)
+                spots[file.path] = find_spots(file.patch, wanted[file.path])
+        found.clear()
+        return not unseen
+
+    try:
+        await read_list(
+            access.http,
+            context,
+            lambda size, page: files.files_request(pull.repo, pull.number, size, page),
+            files.read_files,
+            pages_max=FILE_PAGES_MAX,
+            enough=enough,
+        )
+    except AnswerTooLarge as error:
+        log.warning("a page of a diff is too large; comments on its files are folded", why=str(error))
+    return spots
+
+
+# --- a review that was begun and never submitted ----------------------------------------------------------------------
+
+
+async def _remove_leftover(access: Access, arm: SubmitReview, context: CallContext) -> None:
+    """Delete the account's pending review if it is ours: this daemon leaves none, but an older tool or a crash may.
+
+    Raises:
+        ForgePrecondition: its first line is no owner header, or it cannot be found or deleted.
+    """
+    listed = await read_list(
+        access.http,
+        context,
+        lambda size, page: reviews.reviews_request(arm.repo, arm.pull_number, size, page),
+        lambda answer: reviews.read_reviews(answer, arm.repo, arm.pull_number),
+        newest=True,  # where the account's own pending one stands
+    )
+    own = access.own_login()
+    pending = [
+        each
+        for each in listed.items
+        if each.review.verdict == "pending" and (not own or same_login(each.review.author.login, own))
+    ]
+    for each in pending:
+        if owner.parse(each.review.body) is None:
+            raise ForgePrecondition(_IN_THE_WAY + " that this daemon did not write; a person must submit or delete it")
+    if not pending:
+        raise ForgePrecondition(_IN_THE_WAY + ", as the forge says, and does not show it")
+    for each in pending:
+        try:
+            await access.http.write(reviews.delete_request(arm.repo, arm.pull_number, each.id), context)
+        except ForgeStatus as refused:
+            if refused.status not in _GONE:
+                raise ForgePrecondition(_IN_THE_WAY + ", and the forge refuses to delete it") from refused
+        access.counters.add("pending_reviews_removed")
+        log.warning("a pending review was removed", coordinate=context.coordinate, number=arm.pull_number)
+
+
+async def _once_more(access: Access, request: HttpRequest, context: CallContext) -> ForgeAnswer:
+    try:
+        with failing_as("rejected", sent="unknown"):
+            return await access.http.write(request, context)
+    except ForgeStatus as refused:
+        if reviews.says_leftover(refused):
+            raise ForgePrecondition(_IN_THE_WAY + "; a person must submit or delete it") from refused
+        raise
