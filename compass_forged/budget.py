@@ -12,14 +12,18 @@ Sources: GitHub's "Rate limits for the REST API" and "Best practices for using t
 
 import math
 import re
-from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final, Literal, TypeAlias
 
+from compass_forged.rolling import RollingLimit
+
 Kind: TypeAlias = Literal["write", "read", "background"]
 """What a request is for: writes go before reads, and background reads leave the larger reserve."""
+
+WRITE_POINTS: Final = 5
+"""What a write weighs in GitHub's limit of points a minute; a read weighs 1."""
 
 DELAY_MIN_SECONDS: Final = 1.0
 DELAY_MAX_SECONDS: Final = 3600.0
@@ -38,6 +42,7 @@ class BudgetSettings:
     Attributes:
         reserve: how many requests of each limit are left untouched, for others who share the credential.
         background_share: the share of a limit that background reads leave untouched.
+        points_per_minute: the most points in any 60 seconds: a write weighs 5, a read 1.
         creations_per_minute: the most writes in any 60 seconds.
         creations_per_hour: the most writes in any 3,600 seconds.
         creation_burst: how many writes may follow one another at once.
@@ -48,6 +53,7 @@ class BudgetSettings:
 
     reserve: int = 10
     background_share: float = 0.1
+    points_per_minute: int = 900
     creations_per_minute: int = 80
     creations_per_hour: int = 500
     creation_burst: int = 10
@@ -66,6 +72,8 @@ class BudgetSettings:
         )
         if min(positive) <= 0 or min(self.reserve, self.background_share, self.creation_interval) < 0:
             raise ValueError("budget: limits must be positive, and reserve, share and interval not negative")
+        if self.points_per_minute < WRITE_POINTS:
+            raise ValueError(f"budget: points_per_minute must be {WRITE_POINTS} at least, the weight of one write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,7 @@ class BudgetStatus:
 
     closed_for: float
     creations_last_hour: int
+    points_last_minute: int
     resources: tuple[ResourceStatus, ...]
 
 
@@ -138,14 +147,22 @@ class Budget:
 
     settings: BudgetSettings = field(default_factory=BudgetSettings)
     _buckets: dict[str, _Bucket] = field(default_factory=dict[str, _Bucket])
-    _creations: deque[float] = field(default_factory=deque[float])
     _paced_until: float = -math.inf
     _closed_until: float = -math.inf
     _strikes: int = 0
+    _points: RollingLimit = field(init=False)
+    _minute: RollingLimit = field(init=False)
+    _hour: RollingLimit = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing spent."""
+        self._points = RollingLimit(self.settings.points_per_minute, 60.0)
+        self._minute = RollingLimit(self.settings.creations_per_minute, 60.0)
+        self._hour = RollingLimit(self.settings.creations_per_hour, 3600.0)
 
     def opens_in(self, kind: Kind, resource: str, now: float) -> float:
         """Seconds until a request of this kind may go: 0 now; ``inf`` if only an answer in flight can tell."""
-        delay = max(0.0, self._closed_until - now)
+        delay = max(0.0, self._closed_until - now, self._points.opens_in(now, _points(kind)))
         bucket = self._buckets.get(resource)
         if bucket is not None:
             delay = max(delay, bucket.opens_in(self._floor(kind, bucket), now))
@@ -156,27 +173,27 @@ class Budget:
     def spend(self, kind: Kind, resource: str, now: float) -> None:
         """Count a request as sent. Every ``spend`` needs one ``settle``."""
         self._buckets.setdefault(resource, _Bucket()).in_flight += 1
+        self._points.begin(_points(kind))
         if kind == "write":
-            self._creations.append(now)
+            self._minute.begin()
+            self._hour.begin()
             self._paced_until = max(self._paced_until, now) + self.settings.creation_interval
 
     def settle(
         self,
         kind: Kind,
         resource: str,
-        spent_at: float,
         now: float,
         *,
         reading: Reading | None = None,
         sent: bool = True,
         created: bool = True,
     ) -> None:
-        """End what ``spend`` began at ``spent_at``.
+        """End what ``spend`` began.
 
         Args:
             kind: as it was given to ``spend``.
             resource: as it was given to ``spend``.
-            spent_at: the time that was given to ``spend``.
             now: the time.
             reading: what the answer said of its limit; it may name another resource. None if it said nothing.
             sent: whether anything reached the forge; a request that did not is given back whole.
@@ -185,8 +202,12 @@ class Budget:
         """
         bucket = self._buckets.setdefault(resource, _Bucket())
         bucket.in_flight -= 1
-        if not (sent and created):
-            self._give_back(kind, spent_at, pace=not sent)
+        self._points.end(now, _points(kind), counts=sent)
+        if kind == "write":
+            self._minute.end(now, counts=sent and created)
+            self._hour.end(now, counts=sent and created)
+            if not sent:  # the forge has not been asked at all: its turn in the pace is given back
+                self._paced_until -= self.settings.creation_interval
         if sent and reading is None and bucket.remaining is not None:
             bucket.remaining = max(0, bucket.remaining - 1)
         if reading is not None:
@@ -222,10 +243,10 @@ class Budget:
         """How the budget stands."""
         for bucket in self._buckets.values():
             bucket.roll(now)
-        self._forget_creations(now)
         return BudgetStatus(
             closed_for=max(0.0, self._closed_until - now),
-            creations_last_hour=len(self._creations),
+            creations_last_hour=self._hour.used(now),
+            points_last_minute=self._points.used(now),
             resources=tuple(
                 ResourceStatus(
                     resource=name,
@@ -247,25 +268,12 @@ class Budget:
         return (self.settings.creation_burst - 1) * self.settings.creation_interval
 
     def _creation_opens_in(self, now: float) -> float:
-        self._forget_creations(now)
-        settings = self.settings
-        delay = self._paced_until - self._burst_seconds() - now
-        if len(self._creations) >= settings.creations_per_minute:
-            delay = max(delay, self._creations[-settings.creations_per_minute] + 60.0 - now)
-        if len(self._creations) >= settings.creations_per_hour:
-            delay = max(delay, self._creations[-settings.creations_per_hour] + 3600.0 - now)
-        return delay
+        pace = self._paced_until - self._burst_seconds() - now
+        return max(pace, self._minute.opens_in(now), self._hour.opens_in(now))
 
-    def _forget_creations(self, now: float) -> None:
-        while self._creations and self._creations[0] + 3600.0 - now <= _NEGLIGIBLE_SECONDS:
-            self._creations.popleft()
 
-    def _give_back(self, kind: Kind, spent_at: float, *, pace: bool) -> None:
-        """Take a creation back; its turn in the pace only if the forge has not been asked at all."""
-        if kind == "write" and spent_at in self._creations:
-            self._creations.remove(spent_at)
-            if pace:
-                self._paced_until -= self.settings.creation_interval
+def _points(kind: Kind) -> int:
+    return WRITE_POINTS if kind == "write" else 1
 
 
 def served_at(date_header: str | None, wall_now: float) -> float:

@@ -1,7 +1,7 @@
 """The daemon's configuration: one TOML file, checked as a whole before anything starts.
 
 Unknown keys are refused with the nearest known one. Secrets never stand in the file: a credential is the name of a
-file or of an environment variable. Every limit and deadline has its unit in its name.
+file, of an environment variable, or of a command. Every limit and deadline has its unit in its name.
 """
 
 import os
@@ -45,11 +45,33 @@ class StoreVariable(Struct, forbid_unknown_fields=True, frozen=True):
     env: str
 
 
-class TokenPlace(Struct, forbid_unknown_fields=True, frozen=True):
-    """Where a role's token comes from: exactly one of ``file`` and ``env``."""
+class TokenPlace(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """Where a role's token comes from: exactly one of ``file``, ``env``, ``command`` and a GitHub App.
+
+    Attributes:
+        file: a file that holds the token.
+        env: the name of a variable that holds it.
+        command: a program's absolute path and its arguments; it prints the token.
+        refresh_seconds: after how long the command is run again.
+        app_id: the App's number; or ``client_id``.
+        client_id: the App's client id; or ``app_id``.
+        installation_id: the installation whose tokens are used.
+        key_file: the App's private key.
+    """
 
     file: str = ""
     env: str = ""
+    command: list[str] = field(default_factory=list)
+    refresh_seconds: Annotated[float, Meta(ge=1, le=86_400)] | None = None
+    app_id: Annotated[int, Meta(ge=1)] | None = None
+    client_id: str = ""
+    installation_id: Annotated[int, Meta(ge=1)] | None = None
+    key_file: str = ""
+
+    @property
+    def issuer(self) -> str:
+        """How the App names itself: its client id, else its number; "" for what is no App."""
+        return self.client_id or ("" if self.app_id is None else str(self.app_id))
 
 
 class ForgeConfig(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -91,6 +113,7 @@ class BudgetConfig(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     """``[budget]``: the gate in front of each credential."""
 
     reserve: Annotated[int, Meta(ge=0, le=5000)] = 10
+    points_per_minute: Annotated[int, Meta(ge=5, le=1_000_000)] = 900
     creations_per_minute: _Count = 80
     creations_per_hour: _Count = 500
     write_burst: _Count = 10
@@ -230,14 +253,38 @@ def _with_usual(forge: ForgeConfig, where: str, index: int, environ: Mapping[str
         usual = USUAL_VARIABLES.get((forge.provider, role), "") if forge.default else ""
         if given is None and usual and environ.get(usual):
             roles[role] = TokenPlace(env=usual)
-        elif given is not None and bool(given.file) == bool(given.env):
-            raise ConfigError(f"{place}.{role}: give exactly one of file and env")
-        elif given is not None and given.file and not Path(given.file).is_absolute():
-            raise ConfigError(f"{place}.{role}.file: {given.file!r} is no absolute path")
+        elif given is not None:
+            _check_place(given, f"{place}.{role}")
     if roles["author"] is None:
         usual = f", or set {USUAL_VARIABLES[forge.provider, 'author']}" if forge.default else ""
         raise ConfigError(f'{place}.author: missing; write author = {{ file = "…" }}{usual}')
     return msgspec.structs.replace(forge, **roles)
+
+
+def _check_place(given: TokenPlace, where: str) -> None:
+    is_app = any((given.app_id, given.client_id, given.installation_id, given.key_file))
+    if sum((bool(given.file), bool(given.env), bool(given.command), is_app)) != 1:
+        raise ConfigError(f"{where}: give exactly one of file, env, command, and app_id with what belongs to it")
+    if is_app:
+        _check_app(given, where)
+    if given.refresh_seconds is not None and not given.command:
+        raise ConfigError(f"{where}.refresh_seconds: is for a command; remove it")
+    if any("\0" in word for word in given.command):
+        raise ConfigError(f"{where}.command: holds a NUL; remove it")
+    program = given.command[0] if given.command else "/"
+    for key, path in (("file", given.file or "/"), ("key_file", given.key_file or "/"), ("command", program)):
+        if not Path(path).is_absolute():
+            raise ConfigError(f"{where}.{key}: {path!r} is no absolute path")
+
+
+def _check_app(given: TokenPlace, where: str) -> None:
+    if (given.app_id is None) == (not given.client_id):
+        raise ConfigError(f"{where}: an App has exactly one of app_id and client_id")
+    if not given.client_id.isascii() or not given.client_id.isprintable():
+        raise ConfigError(f"{where}.client_id: must be printable ASCII, as GitHub shows it")
+    for key, value in (("installation_id", given.installation_id), ("key_file", given.key_file)):
+        if not value:
+            raise ConfigError(f"{where}.{key}: missing; an App has app_id or client_id, installation_id and key_file")
 
 
 def _check_forges(forges: list[ForgeConfig], where: str) -> None:

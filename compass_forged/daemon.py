@@ -24,7 +24,7 @@ from compass_forged.containers import Containers
 from compass_forged.control.schema import CredentialState
 from compass_forged.control.server import CONNECTIONS, ControlDeps, ControlServer
 from compass_forged.errors import ConfigError, StartError, StoreError
-from compass_forged.forges import open_registry
+from compass_forged.forges import keep_identities, learn_identities, open_registry
 from compass_forged.gateway import Gateway, GatewayLimits
 from compass_forged.hub import CallDeadlines, Hub
 from compass_forged.listener import RunDir
@@ -34,7 +34,7 @@ from compass_forged.observability import Counters, get_logger
 from compass_forged.ports import SessionWatch, Store
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.http import CONCURRENCY_MAX
-from compass_forged.providers.registry import Registry
+from compass_forged.providers.registry import Entry, Registry
 from compass_forged.service import ForgeService, ServiceLimits
 from compass_forged.session_watch import follow_sessions
 from compass_forged.sessions import SessionTable
@@ -90,6 +90,7 @@ async def serve(
     containers_max = _raise_descriptors(config)
     with RunDir.locked(Path(config.run_dir)) as run_dir:
         async with open_registry(config) as registry, open_store(config) as store:
+            await learn_identities(registry)
             await serve_with(
                 config,
                 run_dir,
@@ -215,6 +216,7 @@ async def _serve_watching(
         await nursery.start(containers.run, specs)
         follow = partial(follow_sessions, watch, containers, counters=counters)
         await _start_supervised(nursery, "sessions", follow, counters)
+        await _start_supervised(nursery, "identities", partial(keep_identities, registry), counters)
         await _start_supervised(nursery, "control", control.run, counters)
         _log.info("ready", run_dir=str(run_dir.path), containers=len(specs), sessions=len(restored))
         task_status.started(Daemon(run_dir.path, store, counters, stop.set))
@@ -336,25 +338,30 @@ def _gateway_limits(config: Config) -> GatewayLimits:
 
 
 def _credential_states(registry: Registry) -> list[CredentialState]:
-    """The budget gates as ``status`` shows them."""
+    """The credentials and their budget gates as ``status`` shows them."""
     return [
-        _credential_state(f"{entry.provider}:{entry.host}", provider)
+        _credential_state(entry, provider)
         for entry in registry.entries
         for provider in (entry.author, entry.reviewer)
         if isinstance(provider, GitHubProvider)
     ]
 
 
-def _credential_state(forge: str, provider: GitHubProvider) -> CredentialState:
+def _credential_state(entry: Entry, provider: GitHubProvider) -> CredentialState:
+    credential = provider.http.credential
     gate = provider.http.gate.statistics()
     core = next((found for found in gate.budget.resources if found.resource == "core"), None)
+    account = None if entry.identities is None else entry.identities.known(credential.role)
     return CredentialState(
-        forge=forge,
-        role=provider.http.credential.role,
-        broken=provider.http.credential.broken,
+        forge=f"{entry.provider}:{entry.host}",
+        role=credential.role,
+        account=None if account is None else str(account),
+        broken=credential.broken,
         closed_for=round(gate.budget.closed_for, 1),
         in_flight=gate.in_flight,
         waiting=sum(gate.waiting.values()),
+        points_last_minute=gate.budget.points_last_minute,
+        creations_last_hour=gate.budget.creations_last_hour,
         remaining=core.remaining if core else None,
         limit=core.limit if core else None,
         resets_in=round(core.resets_in, 1) if core and core.resets_in is not None else None,

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Final
 
 import trio
 
@@ -11,20 +13,28 @@ from compass_forged.errors import ConfigError
 from compass_forged.ports import Role, TokenSource
 from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.credentials import Credential, EnvToken, FileToken
+from compass_forged.providers.flights import Writes
 from compass_forged.providers.gate import Gate
 from compass_forged.providers.github import GitHubProvider
+from compass_forged.providers.github_app import AppToken
 from compass_forged.providers.github_dialect import GitHubDialect
+from compass_forged.providers.github_identity import learn_identity
 from compass_forged.providers.http import HttpTransport
+from compass_forged.providers.identity import Identities, RoleIdentity
 from compass_forged.providers.registry import Entry, Registry
+from compass_forged.providers.resolver import bounded_look_ups
+from compass_forged.providers.token_command import REFRESH_SECONDS, CommandToken
 from compass_forged.providers.urls import BaseUrl
+
+IDENTITY_SECONDS: Final = 3.0
+"""How long a start waits for forges to name the accounts. What is not known by then is learned later."""
 
 
 @asynccontextmanager
 async def open_registry(config: Config) -> AsyncGenerator[Registry, None]:
     """The registry of the configuration's forges, its connections closed when the block ends.
 
-    No forge is asked: one that is out of reach does not keep the daemon from starting. Tokens are read, so that a
-    missing one shows now.
+    No forge is asked. Tokens are read, so that a missing one shows now.
 
     Raises:
         ConfigError: no forge has a credential, or one's URL, CA file or token cannot be used.
@@ -35,40 +45,109 @@ async def open_registry(config: Config) -> AsyncGenerator[Registry, None]:
             "or set GITHUB_FORGE_TOKEN"
         )
     async with AsyncExitStack() as stack:
-        entries = [
-            Entry(
-                provider=forge.provider,
-                host=forge.host.casefold(),
-                author=await _provider(forge, "author", forge.author, config.budget, stack),
-                reviewer=await _provider(forge, "reviewer", forge.reviewer, config.budget, stack)
-                if forge.reviewer
-                else None,
-            )
-            for forge in config.forge
-        ]
+        stack.enter_context(bounded_look_ups())
+        entries = [await _entry(forge, config.budget, stack) for forge in config.forge]
         default = next(forge for forge in config.forge if forge.default)
         yield Registry(entries, (default.provider, default.host))
 
 
-async def _provider(
-    forge: ForgeConfig, role: Role, place: TokenPlace | None, budget: BudgetConfig, stack: AsyncExitStack
-) -> GitHubProvider:
-    if place is None:
-        raise ConfigError(f"forge {forge.host}: {role}: missing")
-    source: TokenSource = FileToken(place.file) if place.file else EnvToken(place.env)
-    await source.token()
+async def keep_identities(registry: Registry, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Keep it known which accounts the registry's credentials are; runs until it is cancelled."""
+    async with trio.open_nursery() as nursery:
+        for entry in registry.entries:
+            if entry.identities is not None:
+                nursery.start_soon(entry.identities.keep)
+        task_status.started()
+        await trio.sleep_forever()
+
+
+async def learn_identities(registry: Registry) -> None:
+    """Ask each forge whose the credentials are. One that does not say so in time does not keep a daemon from starting.
+
+    Raises:
+        ConfigError: author and reviewer of a forge are the same account.
+    """
+    problems: list[ConfigError] = []
+
+    async def learn(identities: Identities) -> None:
+        try:
+            await identities.learn()
+        except ConfigError as error:
+            problems.append(error)
+
+    with trio.move_on_after(IDENTITY_SECONDS):
+        async with trio.open_nursery() as nursery:
+            for entry in registry.entries:
+                if entry.identities is not None:
+                    nursery.start_soon(learn, entry.identities)
+    if problems:
+        raise problems[0]
+
+
+async def _entry(forge: ForgeConfig, budget: BudgetConfig, stack: AsyncExitStack) -> Entry:
+    host = forge.host.casefold()
+    if forge.author is None:
+        raise ConfigError(f"forge {forge.host}: author: missing")
+    writes = Writes()
+    author = await _http(forge, "author", forge.author, budget, writes, stack)
+    reviewer = await _http(forge, "reviewer", forge.reviewer, budget, writes, stack) if forge.reviewer else None
+    return Entry(
+        provider=forge.provider,
+        host=host,
+        author=GitHubProvider(author, host=host),
+        reviewer=GitHubProvider(reviewer, host=host) if reviewer else None,
+        identities=Identities(host, _identity(author), _identity(reviewer) if reviewer else None),
+    )
+
+
+def _identity(http: ForgeHttp) -> RoleIdentity:
+    is_app = isinstance(http.credential.source, AppToken)
+    return RoleIdentity(http.credential, partial(learn_identity, http), lasting=is_app)
+
+
+async def _http(
+    forge: ForgeConfig,
+    role: Role,
+    place: TokenPlace,
+    budget: BudgetConfig,
+    writes: Writes,
+    stack: AsyncExitStack,
+) -> ForgeHttp:
     transport = await stack.enter_async_context(
         HttpTransport(BaseUrl.parse(forge.base_url), ca_file=forge.ca_file or None)
     )
+    dialect = GitHubDialect()
+    source = await _source(place, role, transport, dialect)
     gate = Gate(Budget(_budget_settings(budget)), name=f"{forge.host}/{role}")
-    return GitHubProvider(
-        ForgeHttp(transport, gate, Credential(role, source), GitHubDialect()), host=forge.host.casefold()
-    )
+    return ForgeHttp(transport, gate, Credential(role, source), dialect, writes=writes)
+
+
+async def _source(place: TokenPlace, role: Role, transport: HttpTransport, dialect: GitHubDialect) -> TokenSource:
+    """Where a role's token comes from; what can be looked at without the forge is looked at."""
+    if place.issuer:
+        app = AppToken(
+            place.issuer,
+            place.installation_id or 0,
+            place.key_file,
+            role=role,
+            transport=transport,
+            dialect=dialect,
+        )
+        app.check()
+        return app
+    source: TokenSource
+    if place.command:
+        source = CommandToken(place.command, refresh_seconds=place.refresh_seconds or REFRESH_SECONDS)
+    else:
+        source = FileToken(place.file) if place.file else EnvToken(place.env)
+    await source.token()
+    return source
 
 
 def _budget_settings(budget: BudgetConfig) -> BudgetSettings:
     return BudgetSettings(
         reserve=budget.reserve,
+        points_per_minute=budget.points_per_minute,
         creations_per_minute=budget.creations_per_minute,
         creations_per_hour=budget.creations_per_hour,
         creation_burst=budget.write_burst,

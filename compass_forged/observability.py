@@ -4,6 +4,7 @@ Modules take their logger with ``get_logger(__name__)``; nothing is configured a
 test decide for themselves. Counters are plain numbers by name and labels; ``status`` shows them.
 """
 
+import base64
 import json
 import logging
 import re
@@ -15,6 +16,7 @@ from functools import lru_cache
 from math import isfinite
 from time import time_ns
 from typing import Any, Final, Literal, TextIO, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import structlog
 
@@ -27,6 +29,8 @@ LogFormat: TypeAlias = Literal["json", "console", "auto"]
 
 _TOKEN_SHAPES = re.compile(
     r"gh[a-z]_[A-Za-z0-9._-]{16,}|github_pat_[A-Za-z0-9_]{16,}|lin_[a-z]+_[A-Za-z0-9]{16,}|(?i:bearer)\s+[A-Za-z0-9._~+/=-]{8,}"
+    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"  # a JSON Web Token
+    r"|-----BEGIN [A-Z ]{0,24}PRIVATE KEY-----[A-Za-z0-9+/=\s\\]*(?:-----END [A-Z ]{0,24}PRIVATE KEY-----)?"
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _secrets: set[str] = set()
@@ -129,11 +133,31 @@ _lines: Final = _Lines()
 
 
 def register_secret(value: str) -> None:
-    """Have ``value`` cut out of everything that is logged from now on. Values under 8 characters are ignored."""
+    """Have ``value`` cut out of everything that is logged from now on, in base64 and percent-encoded too.
+
+    Values under 8 characters are ignored.
+    """
     if len(value) >= 8:  # noqa: PLR2004 -- a shorter one would cut ordinary words out of the log
-        _secrets.add(value)
+        _secrets.update(_forms(value))
         for cache_clear in _caches:
             cache_clear()
+
+
+def forget_secret(value: str) -> None:
+    """Undo ``register_secret``: for a token that has expired, so that what is registered does not grow for ever."""
+    _secrets.difference_update(_forms(value))
+
+
+def _forms(value: str) -> set[str]:
+    """A value as it may turn up in a text: as it is, in a URL, and in base64 however its bytes are aligned there."""
+    raw = value.encode("utf-8", "surrogatepass")
+    found = {value, quote(raw, safe="")}
+    for before in range(3):
+        # The characters that depend on the value alone: those before share bits with what precedes it.
+        start, end = (before * 8 + 5) // 6, (before + len(raw)) * 8 // 6
+        padded = b"\0" * before + raw
+        found |= {encode(padded).decode()[start:end] for encode in (base64.b64encode, base64.urlsafe_b64encode)}
+    return found
 
 
 def redact(text: str) -> str:

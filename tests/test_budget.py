@@ -36,14 +36,14 @@ def spend(
     created: bool = True,
 ) -> None:
     budget.spend(kind, "core", now)
-    budget.settle(kind, "core", now, now, reading=reading, sent=sent, created=created)
+    budget.settle(kind, "core", now, reading=reading, sent=sent, created=created)
 
 
 def test_nothing_told_is_no_limit() -> None:
     budget = Budget()
-    for _ in range(1000):
-        spend(budget, 0.0)
-    assert budget.opens_in("read", "core", 0.0) == 0.0
+    for second in range(1000):
+        spend(budget, float(second))
+    assert budget.opens_in("read", "core", 1000.0) == 0.0
 
 
 @pytest.mark.parametrize(("remaining", "wait"), [(11, 0.0), (10, 600.0), (0, 600.0)])
@@ -78,7 +78,7 @@ def test_requests_in_flight_count_as_spent() -> None:
     assert budget.opens_in("read", "core", 0.0) == 0.0
     budget.spend("read", "core", 0.0)
     assert budget.opens_in("read", "core", 0.0) == 600.0
-    budget.settle("read", "core", 0.0, 1.0, sent=False)
+    budget.settle("read", "core", 1.0, sent=False)
     assert budget.opens_in("read", "core", 1.0) == 0.0
 
 
@@ -131,6 +131,32 @@ def test_creations_a_minute_and_an_hour_are_bounded() -> None:
     assert budget.status(3600.0).creations_last_hour == 2
 
 
+def test_points_a_minute_are_bounded_and_a_write_weighs_five() -> None:
+    budget = Budget(BudgetSettings(points_per_minute=12, creation_interval=0.0))
+    for _ in range(2):
+        spend(budget, 0.0, kind="write")
+    assert budget.opens_in("write", "core", 1.0) == 59.0
+    for _ in range(2):
+        assert budget.opens_in("read", "search", 1.0) == 0.0
+        spend(budget, 1.0)
+    assert budget.opens_in("read", "core", 1.0) == 59.0  # whatever the resource
+    assert budget.status(1.0).points_last_minute == 12
+    assert budget.status(61.0).points_last_minute == 0
+
+
+def test_a_request_that_never_went_out_costs_no_points() -> None:
+    budget = Budget(BudgetSettings(points_per_minute=5))
+    spend(budget, 0.0, kind="write", sent=False)
+    assert budget.opens_in("write", "core", 0.0) == 0.0
+    spend(budget, 0.0, kind="write", created=False)
+    assert budget.opens_in("read", "core", 0.0) == 60.0
+
+
+def test_points_for_less_than_one_write_are_refused() -> None:
+    with pytest.raises(ValueError, match="5 at least"):
+        BudgetSettings(points_per_minute=4)
+
+
 def test_a_write_that_never_went_out_is_given_back() -> None:
     budget = Budget(BudgetSettings(creations_per_hour=1))
     spend(budget, 0.0, kind="write", sent=False)
@@ -167,9 +193,9 @@ def test_of_creations_at_one_time_only_the_refused_one_is_given_back() -> None:
     budget = Budget()
     for _ in range(3):
         budget.spend("write", "core", 1.0)
-    budget.settle("write", "core", 1.0, 2.0, created=False)
-    budget.settle("write", "core", 1.0, 2.0)
-    budget.settle("write", "core", 1.0, 2.0)
+    budget.settle("write", "core", 2.0, created=False)
+    budget.settle("write", "core", 2.0)
+    budget.settle("write", "core", 2.0)
     assert budget.status(2.0).creations_last_hour == 2
 
 
@@ -312,16 +338,16 @@ def test_never_over_a_budget_however_answers_come(
     limit: int, steps: list[tuple[str, float]], order: random.Random
 ) -> None:
     budget, server, now = Budget(), _Server(limit, 120.0), 0.0
-    flying: list[tuple[float, Reading]] = []
+    flying: list[Reading] = []
     spend(budget, now, server.serve(now))
     for step, passing in steps:
         now += passing
         if step == "answer" and flying:
-            sent_at, reading = flying.pop(order.randrange(len(flying)))
-            budget.settle("read", "core", sent_at, now, reading=reading)
+            reading = flying.pop(order.randrange(len(flying)))
+            budget.settle("read", "core", now, reading=reading)
         elif step == "ask" and len(flying) < 8 and budget.opens_in("read", "core", now) == 0:
             budget.spend("read", "core", now)
-            flying.append((now, server.serve(now)))
+            flying.append(server.serve(now))
     assert server.refused == 0
 
 

@@ -273,11 +273,56 @@ def test_a_provider_that_is_not_there_is_named(path: Path, provider: str) -> Non
     assert message.startswith(f"forge[0].provider: {provider!r} is not there yet; this version has github")
 
 
+APP = 'app_id = 4711, installation_id = 99, key_file = "/k"'
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ("{ app_id = 4711 }", ".installation_id: missing; an App has"),
+        ("{ app_id = 4711, installation_id = 99 }", ".key_file: missing; an App has"),
+        ('{ installation_id = 99, key_file = "/k" }', ": an App has exactly one of app_id and client_id"),
+        (f'{{ {APP}, client_id = "Iv1.x" }}', ": an App has exactly one of app_id and client_id"),
+        ('{ client_id = "Iv1é", installation_id = 99, key_file = "/k" }', ".client_id: must be printable ASCII"),
+        ('{ app_id = 1, installation_id = 1, key_file = "k" }', ".key_file: 'k' is no absolute path"),
+        (f'{{ {APP}, env = "X" }}', ": give exactly one of"),
+        ('{ command = ["/bin/x"], file = "/x" }', ": give exactly one of"),
+        ('{ command = ["tokens"] }', ".command: 'tokens' is no absolute path"),
+        ('{ command = ["", "x"] }', ".command: '' is no absolute path"),
+        ('{ command = ["/bin/x", "a\\u0000b"] }', ".command: holds a NUL"),
+        ("{ command = [] }", ": give exactly one of"),
+        ('{ env = "X", refresh_seconds = 60 }', ".refresh_seconds: is for a command"),
+        ('{ command = ["/bin/x"], refresh_seconds = 0 }', ".refresh_seconds: expected `float` >= 1"),
+        ("{ app_id = 0 }", ".app_id: expected `int` >= 1"),
+        ('{ app_key = "x" }', ".app_key: unknown key"),
+    ],
+)
+def test_a_place_that_makes_no_sense_is_named(path: Path, place: str, what: str) -> None:
+    told = refusal(path, f'[[forge]]\nprovider = "github"\ndefault = true\nauthor = {place}\n')
+    assert told.startswith(f"forge[0].author{what.replace('`', '')}")
+
+
+def test_a_command_and_an_app_are_places(path: Path) -> None:
+    (forge,) = load(
+        path,
+        '[[forge]]\nprovider = "github"\ndefault = true\n'
+        'author = { command = ["/bin/x", "y"], refresh_seconds = 60 }\n'
+        f"reviewer = {{ {APP} }}\n",
+    ).forge
+    assert forge.author == TokenPlace(command=["/bin/x", "y"], refresh_seconds=60)
+    assert forge.reviewer == TokenPlace(app_id=4711, installation_id=99, key_file="/k")
+    assert [place.issuer for place in (forge.author, forge.reviewer)] == ["", "4711"]
+    assert TokenPlace(client_id="Iv1.x").issuer == "Iv1.x"
+
+
 @pytest.mark.parametrize("role", ["author", "reviewer"])
 @pytest.mark.parametrize("place", ["{}", '{ file = "/x", env = "X" }', '{ file = "" }'])
 def test_a_role_has_exactly_one_place(path: Path, role: str, place: str) -> None:
     text = f'[[forge]]\nprovider = "github"\ndefault = true\n{role} = {place}\n'
-    assert refusal(path, text, **TOKENS) == f"forge[0].{role}: give exactly one of file and env"
+    assert (
+        refusal(path, text, **TOKENS)
+        == f"forge[0].{role}: give exactly one of file, env, command, and app_id with what belongs to it"
+    )
 
 
 def test_a_forge_without_an_author_says_where_one_may_come_from(path: Path) -> None:

@@ -1,3 +1,4 @@
+import base64
 import io
 import json
 import logging
@@ -6,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import structlog
@@ -18,6 +20,7 @@ from compass_forged.observability import (
     FrequentEvent,
     LogFormat,
     configure_logging,
+    forget_secret,
     get_logger,
     redact,
     register_secret,
@@ -53,6 +56,9 @@ def lines(**values: Any) -> list[dict[str, Any]]:
         "lin_oauth_0123456789abcdefghij",
         "Bearer abcdefgh12345678",
         "bearer  abcdefgh.12345678==",
+        "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiI0NzExIn0.c2lnbmF0dXJl-_x",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIEow+/=\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\nMIIEow+/=",
     ],
 )
 def test_a_token_is_cut_out_by_its_shape(token: str) -> None:
@@ -73,6 +79,24 @@ def test_a_secret_that_holds_another_leaves_nothing_of_itself() -> None:
     for value in ("abcdefgh", "abcdefgh-tail", "head-abcdefgh"):
         register_secret(value)
     assert redact("abcdefgh-tail head-abcdefgh abcdefgh") == "[secret] [secret] [secret]"
+
+
+@pytest.mark.parametrize("before", ["", "x", "xy", "x-access-token:"])
+@pytest.mark.parametrize("secret", ["correct horse/battery", "pä55+wörd?~", "abcdefgh"])
+def test_a_registered_secret_is_cut_out_in_other_writings(secret: str, before: str) -> None:
+    register_secret(secret)
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        encoded = encode(f"{before}{secret}:rest".encode()).decode()
+        left = redact(encoded)
+        assert "[secret]" in left
+        assert len(left) - len("[secret]") <= len(encode(f"{before}:rest".encode())) + 4
+    assert redact(f"?t={quote(secret, safe='')}&") == "?t=[secret]&"
+
+
+def test_a_secret_that_was_forgotten_stays_nowhere() -> None:
+    register_secret("correct horse")
+    forget_secret("correct horse")
+    assert observability._secrets == set()
 
 
 def test_a_very_short_secret_would_cut_words_and_is_ignored() -> None:

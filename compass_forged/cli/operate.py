@@ -163,14 +163,28 @@ def status(config_path: Path | None, run_dir: Path | None, *, as_json: bool) -> 
         click.echo(f"memory {_mebibytes(found.memory.used)}{most}; requests held {held}")
     if found.credentials:
         common.table(
-            ["FORGE", "CREDENTIAL", "STATE", "REMAINING", "RESETS IN", "IN FLIGHT", "WAITING"],
+            [
+                "FORGE",
+                "CREDENTIAL",
+                "ACCOUNT",
+                "STATE",
+                "REMAINING",
+                "RESETS IN",
+                "POINTS/MIN",
+                "CREATED/H",
+                "IN FLIGHT",
+                "WAITING",
+            ],
             [
                 [
                     row.forge,
                     row.role,
+                    row.account or "not known",
                     "REFUSED" if row.broken else f"closed for {row.closed_for:g} s" if row.closed_for else "open",
                     "-" if row.remaining is None else f"{row.remaining} of {row.limit or '?'}",
                     "-" if row.resets_in is None else f"{row.resets_in:g} s",
+                    str(row.points_last_minute),
+                    str(row.creations_last_hour),
                     str(row.in_flight),
                     str(row.waiting),
                 ]

@@ -9,6 +9,7 @@ import trio
 from compass_forged.cli.common import configuration
 from compass_forged.config import Config
 from compass_forged.daemon import serve, settle_collector
+from compass_forged.hardening import keep_memory_private
 from compass_forged.observability import configure_logging
 
 
@@ -18,6 +19,7 @@ def run_daemon(config_path: Path | None, run_dir: Path | None) -> None:
     if run_dir is not None:
         config = msgspec.structs.replace(config, run_dir=str(run_dir.absolute()))
     configure_logging(config.log.format, config.log.level, sys.stderr)
+    keep_memory_private()
     trio.run(_serve, config, restrict_keyboard_interrupt_to_checkpoints=True)
 
 

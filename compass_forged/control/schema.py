@@ -116,16 +116,21 @@ class CounterRow(Struct, kw_only=True, frozen=True):
 class CredentialState(Struct, kw_only=True, frozen=True):
     """One credential's budget gate. Times in seconds from now; None where the forge has not told.
 
-    ``broken``: the forge refuses the token, and no other has been seen since. ``closed_for``: a secondary limit or the
-    pace of creations keeps the gate shut so long. ``remaining`` and ``limit`` are of the forge's ``core`` limit.
+    ``account``: whose credential it is; None where that is not known. ``broken``: the forge refuses the token, and no
+    other has been seen since. ``closed_for``: a secondary limit or the pace of creations keeps the gate shut so long.
+    ``points_last_minute`` and ``creations_last_hour`` are our own count against limits that a forge does not show.
+    ``remaining`` and ``limit`` are of the forge's ``core`` limit.
     """
 
     forge: str
     role: str
+    account: str | None = None
     broken: bool
     closed_for: float
     in_flight: int
     waiting: int
+    points_last_minute: int = 0
+    creations_last_hour: int = 0
     remaining: int | None = None
     limit: int | None = None
     resets_in: float | None = None

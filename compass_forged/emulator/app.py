@@ -18,9 +18,11 @@ import anyio
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
-from compass_forged.emulator import basic_routes, check_routes, issue_routes, pull_routes, review_routes
+from compass_forged.emulator import app_routes, basic_routes, check_routes, issue_routes, pull_routes, review_routes
+from compass_forged.emulator.apps import App
 from compass_forged.emulator.control import Control
 from compass_forged.emulator.limits import Limits, LimitSettings, Window
+from compass_forged.emulator.permissions import check_permissions
 from compass_forged.emulator.refusals import DOCS, Refused, bad_credentials, no_route, unsupported_version
 from compass_forged.emulator.render import Renderer, for_version, timestamp
 from compass_forged.emulator.routing import Answer, Call, Match, Reply, Routes
@@ -69,7 +71,7 @@ class _Incoming:
     method: str
     path: str
     raw_body: bytes
-    token_given: bool
+    token: str | None
     caller: Account | None
     request_id: str
 
@@ -106,7 +108,7 @@ class Forge:
         self.log = RequestLog()
         self._requests = 0
         self._routes = Routes()
-        for module in (basic_routes, issue_routes, pull_routes, review_routes, check_routes):
+        for module in (basic_routes, app_routes, issue_routes, pull_routes, review_routes, check_routes):
             self._routes.include(module.routes)
         self._control = Control(self, self.settings.control_token)
         self.reset()
@@ -163,7 +165,7 @@ class Forge:
             method=request.method,
             path=path,
             raw_body=raw_body,
-            token_given=token is not None,
+            token=token,
             caller=self.state.caller(token) if token else None,
             request_id=f"{number:04X}:{0xF06E:04X}:{number:07X}:{number:07X}:{number:08X}",
         )
@@ -239,7 +241,10 @@ class Forge:
         return self._routes.find(incoming.method, incoming.path.removeprefix(self.settings.prefix))
 
     def _reply(self, incoming: _Incoming, match: Match | None, version: str) -> Reply:
-        if incoming.token_given and incoming.caller is None:
+        app = None
+        if app_routes.is_app_path(incoming.path.removeprefix(self.settings.prefix)):
+            app = self.state.apps.claimed(incoming.token or "", self.state.now())
+        elif incoming.token is not None and incoming.caller is None:
             raise bad_credentials()
         if version not in basic_routes.versions(self.settings.enterprise):
             raise unsupported_version(version)
@@ -247,9 +252,11 @@ class Forge:
             self.limits.check(incoming.bucket, self.state.now(), incoming.request_id)
         if match is None:
             raise no_route()
-        return match.route.handler(self._call(incoming, match))
+        granted = self.state.token_permissions.get(incoming.token or "")
+        check_permissions(incoming.caller, granted, incoming.method, match.route.pattern)
+        return match.route.handler(self._call(incoming, match, app))
 
-    def _call(self, incoming: _Incoming, match: Match) -> Call:
+    def _call(self, incoming: _Incoming, match: Match, app: App | None) -> Call:
         url = incoming.request.url
         origin = f"{url.scheme}://{url.netloc}"
         return Call(
@@ -264,6 +271,7 @@ class Forge:
             tail=match.tail,
             raw_body=incoming.raw_body,
             enterprise=self.settings.enterprise,
+            app=app,
         )
 
     def _common_headers(self, incoming: _Incoming, window: Window | None) -> dict[str, str]:
@@ -274,6 +282,9 @@ class Forge:
         }
         if window is not None:
             headers |= window.headers()
+        ends = self.state.token_ends.get(incoming.token or "")
+        if ends is not None and incoming.caller is not None and incoming.caller.type == "User":
+            headers["github-authentication-token-expiration"] = f"{ends:%Y-%m-%d %H:%M:%S} UTC"
         if self.settings.enterprise:
             headers["x-github-enterprise-version"] = f"enterprise-server@{self.settings.enterprise}"
         return headers

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from compass_forged.emulator.apps import App
 from compass_forged.emulator.inputs import parse_object
 from compass_forged.emulator.limits import Limits
 from compass_forged.emulator.refusals import JsonObject, needs_authentication
@@ -26,6 +27,7 @@ class Call:
 
     Attributes:
         caller: who asks; None without a token.
+        app: the App that asks, by its claim.
         tail: the path behind the repository, such as ``/issues/3``; what a redirect carries over.
         query_string: the query as it came.
     """
@@ -41,6 +43,7 @@ class Call:
     tail: str
     raw_body: bytes
     enterprise: str | None
+    app: App | None = None
 
     def json(self) -> JsonObject:
         """The body as a JSON object; refuses what is none."""

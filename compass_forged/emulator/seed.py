@@ -9,6 +9,12 @@ The form (every list may be missing)::
     login = "acme"              # reads_checks = false for one that may not
     type = "Organization"
 
+    [[apps]]                    # id, slug, public_key (PEM); client_id, permissions, installations: id, account
+    id = 4711
+    slug = "compass"
+    public_key = "-----BEGIN PUBLIC KEY-----…"
+    installations = [{id = 99, account = "acme"}]
+
     [[repositories]]            # owner, name; private, archived, has_issues, default_branch, fork_of;
     owner = "acme"              # push, read: logins; labels: names
     name = "site"
@@ -41,6 +47,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from compass_forged.emulator.apps import App
 from compass_forged.emulator.diffs import patch_of
 from compass_forged.emulator.pull_changes import NewComment, add_check_run, add_review, open_pull, push, set_status
 from compass_forged.emulator.refusals import JsonObject
@@ -61,7 +68,8 @@ _ISSUE_KEYS = frozenset({"title", "author", "body", "labels", "state", "locked",
 _PULL_KEYS = frozenset({"head", "base", "draft"})
 _REVIEW_KEYS = frozenset({"author", "event", "body", "comments"})
 _COMMENT_KEYS = frozenset({"path", "line", "body", "side", "start_line", "start_side"})
-_SEED_KEYS = frozenset({"tokens", "accounts", "repositories"})
+_APP_KEYS = frozenset({"id", "slug", "public_key", "client_id", "permissions", "installations"})
+_SEED_KEYS = frozenset({"tokens", "accounts", "apps", "repositories"})
 
 
 class BadSeed(ValueError):
@@ -112,6 +120,19 @@ def _apply(state: ForgeState, seed: Mapping[str, Any]) -> None:
         state.grant_token(token, login)
     for repository in seed.get("repositories", ()):
         _add_repository(state, repository)
+    for app in seed.get("apps", ()):
+        _add_app(state, app)
+
+
+def _add_app(state: ForgeState, given: Mapping[str, Any]) -> None:
+    _check_keys("apps", given, _APP_KEYS)
+    client_id = given.get("client_id", f"Iv1.{given['id']:016x}")
+    app = App(given["id"], given["slug"], client_id, given["public_key"], state.now())
+    if "permissions" in given:
+        app.permissions = given["permissions"]
+    state.apps.add(app)
+    for installation in given.get("installations", ()):
+        state.install_app(app, installation["id"], installation["account"])
 
 
 def _add_repository(state: ForgeState, given: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ pull requests of a repository share one number sequence, as on GitHub.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha1
@@ -14,6 +14,8 @@ from itertools import count
 from typing import Literal, TypeAlias
 
 import trio
+
+from compass_forged.emulator.apps import App, Apps, Installation
 
 AccountType: TypeAlias = Literal["User", "Bot", "Organization"]
 Presence: TypeAlias = Literal["live", "ghost", "gone"]
@@ -281,6 +283,9 @@ class ForgeState:
         self.clock = clock
         self.accounts: dict[int, Account] = {}
         self.tokens: dict[str, int] = {}
+        self.token_ends: dict[str, datetime] = {}
+        self.token_permissions: dict[str, Mapping[str, str]] = {}
+        self.apps = Apps()
         self.repos: dict[int, Repo] = {}
         self.comments: dict[int, Comment] = {}
         self.commits: Counter[str] = Counter()
@@ -323,9 +328,29 @@ class ForgeState:
             return found
         raise UnknownName(f"account {login!r}: not there; add it first")
 
-    def grant_token(self, token: str, login: str) -> None:
-        """From now on ``token`` speaks as ``login``; an account may have several."""
+    def grant_token(
+        self,
+        token: str,
+        login: str,
+        *,
+        ends: datetime | None = None,
+        permissions: Mapping[str, str] | None = None,
+    ) -> None:
+        """From now on ``token`` speaks as ``login``; an account may have several.
+
+        Args:
+            token: the token.
+            login: whose it is.
+            ends: when it expires; None: never.
+            permissions: what it may do, by GitHub's names; None: all that its account may.
+        """
         self.tokens[token] = self.account(login).id
+        self.token_ends.pop(token, None)
+        self.token_permissions.pop(token, None)
+        if ends is not None:
+            self.token_ends[token] = ends
+        if permissions is not None:
+            self.token_permissions[token] = permissions
 
     def revoke_token(self, token: str) -> None:
         """From now on ``token`` is a bad credential; revoking an unknown one changes nothing."""
@@ -340,7 +365,24 @@ class ForgeState:
     def caller(self, token: str) -> Account | None:
         """Who speaks with ``token``; None for a bad credential."""
         found = self.tokens.get(token)
-        return None if found is None else self.accounts[found]
+        ends = self.token_ends.get(token)
+        return None if found is None or (ends is not None and self.now() >= ends) else self.accounts[found]
+
+    # --- Apps
+
+    def install_app(self, app: App, installation_id: int, login: str) -> Installation:
+        """Put an App on an account: its tokens may write to the repositories that the account has now.
+
+        Raises:
+            UnknownName: no account has the login.
+        """
+        owner = self.account(login)
+        bot = self.find_account(app.login) or self.add_account(app.login, "Bot")
+        for repo in self.repos.values():
+            if repo.owner_id == owner.id:
+                repo.permissions[bot.id] = "push"
+        installation = app.installations[installation_id] = Installation(installation_id, login)
+        return installation
 
     # --- repositories
 

@@ -5,6 +5,7 @@ The rules, in the order in which they matter:
 * a write is never repeated once a byte of it may have gone out and its answer is not definite;
 * ``guard.sending`` is awaited once a write, right before its first byte;
 * a read is tried at most three times, within the caller's deadline;
+* identical reads share one request (``flights``), and what the forge marked is asked about and not for (``etags``);
 * a redirect is followed by hand: a read within its origin, a write only into a repository that the call may touch.
 """
 
@@ -20,12 +21,15 @@ from compass_forged.errors import BadAnswer, BadCredentials, ForgeError, ForgeSt
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers.credentials import Credential
+from compass_forged.providers.etags import AnswerCache, tag_of
+from compass_forged.providers.flights import Flight, FlightFailed, Writes
 from compass_forged.providers.gate import Admission, Gate
 from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport, OnSending, TransportFailure
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _REQUEST_TIMEOUT = 408
 """Comes from whatever stands before the forge, and says nothing of what the forge did."""
+_NOT_MODIFIED = 304
 _RESENT_REDIRECTS = frozenset({307, 308})
 REDIRECT_HOPS_MAX: Final = 3
 TRIES_MAX: Final = 3
@@ -124,14 +128,27 @@ class ForgeHttp:
         credential: Credential,
         dialect: Dialect,
         *,
+        writes: Writes | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """``jitter`` draws from [0, 1) and spreads retries; tests fix it."""
+        """Join the parts.
+
+        Args:
+            transport: to the forge.
+            gate: the credential's.
+            credential: what the forge is asked under.
+            dialect: how the forge speaks.
+            writes: tells of the forge's other credentials, and them of this one; None where there are none.
+            jitter: draws from [0, 1) and spreads retries; tests fix it.
+        """
         self._transport = transport
         self._gate = gate
         self._credential = credential
         self._dialect = dialect
         self._jitter = jitter
+        self._answers = AnswerCache()
+        self._writes = writes or Writes()
+        self._writes.tell(gate.flights)
 
     @property
     def gate(self) -> Gate:
@@ -186,13 +203,42 @@ class ForgeHttp:
     async def _read_here(self, request: HttpRequest, context: CallContext, kind: Kind) -> HttpAnswer:
         for attempt in range(1, TRIES_MAX):
             try:
-                return self._checked_read(await self._authorised(request, context, kind, None))
+                return self._checked_read(await self._read_once(request, context, kind))
             except ForgeUnavailable:
                 pause = self._pause(attempt)
                 if pause is None:
                     raise
             await trio.sleep(pause)
-        return self._checked_read(await self._authorised(request, context, kind, None))
+        return self._checked_read(await self._read_once(request, context, kind))
+
+    async def _read_once(self, request: HttpRequest, context: CallContext, kind: Kind) -> HttpAnswer:
+        """The answer to one request: an own one, or that of somebody who asks the same under this credential."""
+        while True:
+            token = await self._credential.token()
+            turn = await self._gate.admit_or_board(context.container, kind, (kind, request.path, request.query))
+            if not isinstance(turn, Flight):
+                return await self._lead(turn, request, context, kind, token)
+            try:
+                answer: HttpAnswer | None = await turn.arrival()
+            except FlightFailed as failure:
+                raise ForgeUnavailable(failure.why, outcome="unknown") from None
+            if answer is not None:
+                return answer
+
+    async def _lead(
+        self, admission: Admission, request: HttpRequest, context: CallContext, kind: Kind, token: str
+    ) -> HttpAnswer:
+        flight = admission.flight or Flight[HttpAnswer](None)
+        try:
+            answer = await self._authorised(request, context, kind, None, token, admission)
+        except ForgeUnavailable as error:
+            flight.fail(str(error))
+            raise
+        else:
+            flight.land(answer)
+            return answer
+        finally:
+            self._gate.flights.close(flight)
 
     def _checked_read(self, answer: HttpAnswer) -> HttpAnswer:
         self._raise_refusal(answer)
@@ -214,6 +260,12 @@ class ForgeHttp:
     # --- writes -------------------------------------------------------------------------------------------------
 
     async def _write_once(self, request: HttpRequest, context: CallContext) -> HttpAnswer:
+        try:
+            return await self._written(request, context)
+        finally:
+            self._writes.ended()  # whatever became of it
+
+    async def _written(self, request: HttpRequest, context: CallContext) -> HttpAnswer:
         async def sending() -> None:
             if not context.guard.sent:
                 await context.guard.sending()
@@ -267,18 +319,25 @@ class ForgeHttp:
         return None if trio.current_time() + delay >= trio.current_effective_deadline() else delay
 
     async def _authorised(
-        self, request: HttpRequest, context: CallContext, kind: Kind, sending: OnSending | None
+        self,
+        request: HttpRequest,
+        context: CallContext,
+        kind: Kind,
+        sending: OnSending | None,
+        token: str | None = None,
+        admission: Admission | None = None,
     ) -> HttpAnswer:
         """One exchange; where the forge refuses the token, once more with the token read anew.
 
         That is safe for a write too: a refused credential is a definite no.
         """
-        token = await self._credential.token()
-        answer = await self._exchange(request, context, kind, sending, token)
+        if token is None:
+            token = await self._credential.token()
+        answer = await self._exchange(request, context, kind, sending, token, admission)
         if not self._dialect.refuses_credential(answer):
             return answer
         try:
-            token = await self._credential.renewed()
+            token = await self._credential.renewed(token)
             answer = await self._exchange(request, context, kind, sending, token)
         except ForgeError as error:
             if error.outcome == "not_sent":
@@ -292,14 +351,24 @@ class ForgeHttp:
         return answer
 
     async def _exchange(
-        self, request: HttpRequest, context: CallContext, kind: Kind, sending: OnSending | None, token: str
+        self,
+        request: HttpRequest,
+        context: CallContext,
+        kind: Kind,
+        sending: OnSending | None,
+        token: str,
+        admission: Admission | None = None,
     ) -> HttpAnswer:
-        admission = await self._gate.admit(context.container, kind)
+        if admission is None:
+            admission = await self._gate.admit(context.container, kind)
+        key = (request.path, request.query)
+        known = None if kind == "write" else self._answers.find(key, token)
+        condition = {} if known is None else {"If-None-Match": tag_of(known)}
         try:
             context.forge_requests += 1
             answer = await self._transport.exchange(
                 request,
-                headers=self._dialect.headers,
+                headers={**self._dialect.headers, **condition},
                 authorization=self._dialect.authorization(token),
                 on_sending=sending,
             )
@@ -309,6 +378,10 @@ class ForgeHttp:
             raise ForgeUnavailable(error.why, outcome="unknown" if error.sent else "not_sent") from error
         finally:  # cancelled: a write that had not gone out is given back
             admission.settle(sent=kind != "write" or context.guard.sent)
+        if known is not None and answer.status == _NOT_MODIFIED:
+            return known
+        if kind != "write":
+            self._answers.keep(key, token, answer)
         return answer
 
     def _feed(self, answer: HttpAnswer, admission: Admission) -> None:

@@ -6,27 +6,31 @@ its deadline, and is refused at once if not. The rules:
 * writes before reads before background reads, and within each of them one container after the other;
 * of all that wait, one is the timekeeper and sleeps until the next opening; when it leaves, another takes over, so
   that no task of the gate's own is needed;
-* admitting, refusing and settling are synchronous: a cancelled waiter gives back what it was given.
+* admitting, refusing and settling are synchronous: a cancelled waiter gives back what it was given;
+* of identical reads that wait, the first to be let go takes all the others along, whatever container they are of.
 """
 
 import math
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import trio
 
 from compass_forged.budget import Budget, BudgetStatus, Kind, Reading
 from compass_forged.errors import RateLimited
 from compass_forged.observability import get_logger
+from compass_forged.providers.flights import Flight, Flights
 
 QUEUE_PER_CONTAINER: Final = 64
 CONCURRENCY: Final = 16
 _RETRY_SECONDS = 1.0  # what is said where nothing better is known
+_LET_GO: Final = "the budget gate let the call go"
 _RANKS: Final[dict[Kind, int]] = {"write": 0, "read": 1, "background": 2}
 
+AnyFlight: TypeAlias = Flight[Any]  # of whatever its leader lands
 log = get_logger(__name__)
 
 
@@ -43,11 +47,12 @@ class GateStatistics:
 class Admission:
     """Leave to send one request. ``settle`` it when the request has ended, however it ended."""
 
-    __slots__ = ("_end",)
+    __slots__ = ("_end", "flight")
 
-    def __init__(self, end: Callable[[Reading | None, bool, bool], None]) -> None:
-        """``end`` is the gate's own, and called once."""
+    def __init__(self, end: Callable[[Reading | None, bool, bool], None], flight: AnyFlight | None = None) -> None:
+        """``end`` is the gate's own, and called once; ``flight`` is what others may board."""
         self._end: Callable[[Reading | None, bool, bool], None] | None = end
+        self.flight = flight
 
     def settle(self, *, reading: Reading | None = None, sent: bool = True, created: bool = True) -> None:
         """Tell what became of the request; a second call does nothing.
@@ -67,11 +72,13 @@ class _Waiter:
     container: str
     deadline: float
     event: trio.Event = field(default_factory=trio.Event)
+    key: Hashable = None
     admission: Admission | None = None
+    boarded: AnyFlight | None = None
     refusal: RateLimited | None = None
 
     def is_decided(self) -> bool:
-        return self.admission is not None or self.refusal is not None
+        return self.admission is not None or self.boarded is not None or self.refusal is not None
 
 
 @dataclass(eq=False, slots=True)
@@ -121,6 +128,7 @@ class Gate:
         name: str = "",
         concurrency: int = CONCURRENCY,
         queue_per_container: int = QUEUE_PER_CONTAINER,
+        flights: Flights[Any] | None = None,
     ) -> None:
         """Open a gate over a budget.
 
@@ -129,6 +137,7 @@ class Gate:
             name: for logs and ``statistics``, such as ``github.com/author``.
             concurrency: the most requests in flight at once.
             queue_per_container: the most requests of one container that may wait.
+            flights: the reads under way that may be shared; they are this gate's from now on.
         """
         self._budget = budget
         self._name = name
@@ -138,6 +147,8 @@ class Gate:
         self._lanes: dict[tuple[int, str], _Lane] = {}
         self._queued: Counter[str] = Counter()
         self._timekeeper: _Waiter | None = None
+        self.flights: Flights[Any] = Flights() if flights is None else flights
+        self._alike: dict[Hashable, set[_Waiter]] = {}
         self._wakes_at = math.inf
 
     async def admit(self, container: str, kind: Kind, resource: str = "core") -> Admission:
@@ -147,26 +158,53 @@ class Gate:
             RateLimited: at once, if the turn would come after the deadline or the container's queue is full. Nothing
                 was sent.
         """
-        lane = self._lane(kind, resource)
+        decided = await self._decision(self._lane(kind, resource), container, None)
+        if decided.admission is None:
+            raise decided.refusal or RateLimited(_RETRY_SECONDS, _LET_GO, outcome="not_sent")
+        return decided.admission
+
+    async def admit_or_board(
+        self, container: str, kind: Kind, key: Hashable, resource: str = "core"
+    ) -> Admission | AnyFlight:
+        """As ``admit``, for a read that others may share; ``key`` is the same for the same read.
+
+        Returns:
+            Leave to send it, with a ``flight`` that the caller must end and close; or the flight of another caller's.
+        """
+        flight = self.flights.find(key)
+        if flight is not None:
+            return flight
+        decided = await self._decision(self._lane(kind, resource), container, key)
+        if decided.boarded is not None:
+            return decided.boarded
+        if decided.admission is None:
+            raise decided.refusal or RateLimited(_RETRY_SECONDS, _LET_GO, outcome="not_sent")
+        return decided.admission
+
+    async def _decision(self, lane: _Lane, container: str, key: Hashable) -> _Waiter:
+        """A waiter on which has been decided; raises as ``admit``."""
+        waiter = _Waiter(container, trio.current_effective_deadline(), key=key)
         now = trio.current_time()
         delay = self._opens_in(lane, now)
         if not lane.queues and delay <= 0:
-            return self._admit(lane, now)
-        waiter = _Waiter(container, trio.current_effective_deadline())
+            self._let_go(lane, waiter, now)
+            return waiter
         self._refuse_hopeless(lane, waiter, now, delay)
         lane.add(waiter)
         self._queued[container] += 1
+        if key is not None:
+            self._alike.setdefault(key, set()).add(waiter)
         try:
             await self._wait(waiter)
         except BaseException:
             if waiter.admission is not None:
                 waiter.admission.settle(sent=False)
+                if waiter.admission.flight is not None:
+                    self.flights.close(waiter.admission.flight)
             raise
         finally:
             self._leave(lane, waiter)
-        if waiter.admission is not None:
-            return waiter.admission
-        raise waiter.refusal or RateLimited(_RETRY_SECONDS, "the budget gate let the call go", outcome="not_sent")
+        return waiter
 
     def throttled(self, retry_after: float | None, why: str) -> float:
         """The forge asked to be left alone. Returns the seconds until the gate opens.
@@ -210,22 +248,33 @@ class Gate:
             return math.inf
         return self._budget.opens_in(lane.kind, lane.resource, now)
 
-    def _admit(self, lane: _Lane, now: float) -> Admission:
+    def _let_go(self, lane: _Lane, waiter: _Waiter, now: float) -> None:
+        """Admit one, and have those who wait for the same board its flight."""
         self._in_flight += 1
         self._budget.spend(lane.kind, lane.resource, now)
-        return Admission(partial(self._settle, lane, now))
+        waiter.admission = Admission(partial(self._settle, lane))
+        if waiter.key is None:
+            return
+        flight: AnyFlight = Flight(waiter.key)
+        waiter.admission.flight = flight
+        self.flights.depart(flight)
+        for other in self._alike.pop(waiter.key, ()):
+            if other is not waiter and not other.is_decided():
+                other.boarded = flight
+                other.event.set()
+                for each in self._lanes.values():
+                    each.discard(other)
 
     def _settle(
         self,
         lane: _Lane,
-        at: float,
         reading: Reading | None,
         sent: bool,  # noqa: FBT001 -- a callback
         created: bool,  # noqa: FBT001 -- likewise
     ) -> None:
         self._in_flight -= 1
         now = trio.current_time()
-        self._budget.settle(lane.kind, lane.resource, at, now, reading=reading, sent=sent, created=created)
+        self._budget.settle(lane.kind, lane.resource, now, reading=reading, sent=sent, created=created)
         self._changed()
 
     def _refuse_hopeless(self, lane: _Lane, waiter: _Waiter, now: float, delay: float) -> None:
@@ -257,7 +306,7 @@ class Gate:
                     self._refuse_late(lane, now, delay)
                     break
                 waiter = lane.take()
-                waiter.admission = self._admit(lane, now)
+                self._let_go(lane, waiter, now)
                 waiter.event.set()
         return soonest
 
@@ -293,6 +342,11 @@ class Gate:
 
     def _leave(self, lane: _Lane, waiter: _Waiter) -> None:
         lane.discard(waiter)
+        alike = self._alike.get(waiter.key)
+        if alike is not None:
+            alike.discard(waiter)
+            if not alike:
+                del self._alike[waiter.key]
         self._queued[waiter.container] -= 1
         if not self._queued[waiter.container]:
             del self._queued[waiter.container]

@@ -9,7 +9,7 @@ connections for all its waiters; a stack of single-connection transports, taken 
 * Redirects are not followed, proxies and the environment are not looked at, nothing is tried twice.
 """
 
-import ssl
+import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
@@ -22,7 +22,7 @@ import httpx
 import msgspec
 import trio
 
-from compass_forged.errors import ConfigError
+from compass_forged.providers.tls import client_context
 from compass_forged.providers.urls import BaseUrl, Query
 
 BODY_MAX_BYTES: Final = 8 << 20
@@ -30,7 +30,10 @@ BODY_MAX_BYTES: Final = 8 << 20
 CONCURRENCY_MAX: Final = 16
 CONNECT_SECONDS: Final = 5.0
 KEEPALIVE_SECONDS: Final = 5.0
-"""How long an idle connection is reused: short, as a write on one that the server is closing has an unknown outcome."""
+"""How long an idle connection is reused: short, as a write on one that the server is closing has an unknown outcome.
+
+It is counted on a clock that goes on while the host sleeps: a connection from before may look alive and be dead.
+"""
 
 _CLOSE_SECONDS = 1.0
 _CONNECTED = "connection.connect_tcp.complete"
@@ -115,6 +118,14 @@ class _Content(httpx.AsyncByteStream):
         return self._rest.pop()
 
 
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A transport that lies ready, and since when."""
+
+    transport: httpx.AsyncBaseTransport
+    since: float
+
+
 class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
     """Exchanges with one forge under one credential: at most ``CONCURRENCY_MAX`` at once, over as many connections.
 
@@ -122,7 +133,12 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
     """
 
     def __init__(
-        self, base: BaseUrl, *, ca_file: str | None = None, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        base: BaseUrl,
+        *,
+        ca_file: str | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        boot_clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
         """Make ready; no connection is opened yet.
 
@@ -130,15 +146,17 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
             base: the only origin that this transport speaks to.
             ca_file: a PEM file with the only authorities to trust; None trusts the public ones.
             transport: stands in for the network, such as an in-process ASGI app; it is not closed here.
+            boot_clock: seconds, sleep of the host included; tests put another in its place.
 
         Raises:
             ConfigError: the CA file cannot be used.
         """
         self.base = base
         self._in_process = transport
-        self._tls = _tls_context(ca_file)
+        self._tls = client_context(ca_file)
         self._slots = trio.Semaphore(CONCURRENCY_MAX)
-        self._idle: list[httpx.AsyncBaseTransport] = []
+        self._boot_clock = boot_clock
+        self._idle: list[_Idle] = []
         self._closed = False
 
     @property
@@ -172,7 +190,7 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
         """
         message = self._message(request, headers, authorization)
         async with self._slots:
-            transport = self._take()
+            transport = await self._take()
             whole = False
             try:
                 answer = await self._round_trip(transport, message, on_sending)
@@ -190,7 +208,7 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
         self._closed = True
         while self._idle:
             with trio.move_on_after(_CLOSE_SECONDS, shield=True):
-                await self._discard(self._idle.pop())
+                await self._discard(self._idle.pop().transport)
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -211,11 +229,15 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
         authorize(message, self.base, target, authorization)
         return message
 
-    def _take(self) -> httpx.AsyncBaseTransport:
+    async def _take(self) -> httpx.AsyncBaseTransport:
         if self._in_process is not None:
             return self._in_process
-        if self._idle:
-            return self._idle.pop()
+        while self._idle:
+            idle = self._idle.pop()
+            if self._boot_clock() - idle.since <= KEEPALIVE_SECONDS:
+                return idle.transport
+            with trio.move_on_after(_CLOSE_SECONDS, shield=True):
+                await self._discard(idle.transport)
         return httpx.AsyncHTTPTransport(  # opens nothing yet
             verify=self._tls,
             trust_env=False,  # a bare transport defaults to true and would read proxies from the environment
@@ -224,7 +246,7 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
 
     def _put_back(self, transport: httpx.AsyncBaseTransport) -> None:
         if transport is not self._in_process:
-            self._idle.append(transport)
+            self._idle.append(_Idle(transport, self._boot_clock()))
 
     async def _discard(self, transport: httpx.AsyncBaseTransport) -> None:
         if transport is not self._in_process:
@@ -303,18 +325,6 @@ def authorize(message: httpx.Request, base: BaseUrl, target: str, authorization:
     if origin != base.origin or url.userinfo or url.raw_path != target.encode("ascii"):
         raise ValueError("the request would leave its forge; nothing was sent")
     message.headers["Authorization"] = authorization
-
-
-def _tls_context(ca_file: str | None) -> ssl.SSLContext:
-    if ca_file is None:
-        context = httpx.create_ssl_context(trust_env=False)
-    else:
-        try:
-            context = ssl.create_default_context(cafile=ca_file)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"ca_file: {ca_file!r} is no readable PEM file of certificates") from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
 
 
 def _reason(error: Exception, *, sent: bool) -> str:

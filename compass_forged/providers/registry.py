@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from compass_forged.errors import CallError, ConfigError
 from compass_forged.ports import Provider
+from compass_forged.providers.identity import Identities
 from compass_forged.wire.schema import ForgeSelector
 
 KNOWN_PROVIDERS = frozenset({"github", "linear"})
@@ -20,12 +21,23 @@ class Entry:
         host: the forge's host as coordinates have it.
         author: writes and reads everything but reviews.
         reviewer: submits reviews; None where no reviewer is configured.
+        identities: which accounts the two are; None where nobody has looked, as with a scripted provider.
     """
 
     provider: str
     host: str
     author: Provider
     reviewer: Provider | None = None
+    identities: Identities | None = None
+
+    async def check_reviewer(self) -> None:
+        """Find out whether a review may be sent: whether author and reviewer are known to be two accounts.
+
+        Raises:
+            CallError, ForgeUnavailable: as ``Identities.check_reviewer``.
+        """
+        if self.identities is not None:
+            await self.identities.check_reviewer()
 
 
 class Registry:

@@ -348,7 +348,15 @@ def test_what_is_wrong_with_a_daemon_stands_out(daemon: Daemon, capsys: pytest.C
         store_available=False,
         forges=["github:github.com"],
         credentials=[
-            CredentialState(role="author", broken=True, closed_for=5.0, **common_state),
+            CredentialState(
+                role="author",
+                account="ada",
+                broken=True,
+                closed_for=5.0,
+                points_last_minute=5,
+                creations_last_hour=1,
+                **common_state,
+            ),
             CredentialState(
                 role="reviewer", broken=False, closed_for=2.5, remaining=7, limit=9, resets_in=60.0, **common_state
             ),
@@ -361,9 +369,9 @@ def test_what_is_wrong_with_a_daemon_stands_out(daemon: Daemon, capsys: pytest.C
     assert lines[0].endswith(": draining")
     assert lines[1] == "store memory (OUT OF REACH); forges github:github.com"
     assert lines[4:7] == [
-        "github:github.com author REFUSED - - 1 2",
-        "github:github.com reviewer closed for 2.5 s 7 of 9 60 s 1 2",
-        "github:github.com reader open 7 of ? - 1 2",
+        "github:github.com author ada REFUSED - - 5 1 1 2",
+        "github:github.com reviewer not known closed for 2.5 s 7 of 9 60 s 0 0 1 2",
+        "github:github.com reader not known open 7 of ? - 0 0 1 2",
     ]
     assert lines[8] == "calls arm=get_issue code=ok 4"
     assert steer("status", "--json") == 0

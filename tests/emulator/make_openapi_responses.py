@@ -15,6 +15,8 @@ REDUCED = HERE / "openapi_responses.json"
 
 OPERATIONS = (
     ("get", "/user"),
+    ("get", "/app"),
+    ("post", "/app/installations/{installation_id}/access_tokens"),
     ("get", "/rate_limit"),
     ("get", "/meta"),
     ("get", "/versions"),
@@ -47,6 +49,7 @@ NEVER_SENT = {
     "full-repository": {"parent", "source", "template_repository", "security_and_analysis", "code_of_conduct"},
     "issue": {"repository", "type", "milestone", "sub_issues_summary", "issue_dependencies_summary"}
     | {"issue_field_values", "pinned_comment", "parent_issue_url"},
+    "installation-token": {"repositories", "single_file", "has_multiple_single_files", "single_file_paths"},
     "issue-comment": {"pin", "minimized"},
     "pull-request": {"milestone", "requested_teams", "auto_merge", "stack"},
     "pull-request-simple": {"milestone", "requested_teams", "auto_merge", "stack"},

@@ -36,6 +36,8 @@ NEW_PULL = {"title": "t", "head": "front-page", "base": "main"}
 # (operation, path asked for, body, status expected)
 ANSWERS: list[tuple[str, str, str, Any, int]] = [
     ("GET", "/user", "/user", None, 200),
+    ("GET", "/app", "/app", None, 401),  # asked for with a claim: see the tests of Apps
+    ("POST", "/app/installations/{installation_id}/access_tokens", "/app/installations/9/access_tokens", None, 401),
     ("GET", "/rate_limit", "/rate_limit", None, 200),
     ("GET", "/meta", "/meta", None, 200),
     ("GET", "/versions", "/versions", None, 200),

@@ -164,7 +164,7 @@ def test_status_shows_how_the_daemon_is(shell: Shell) -> None:
     said = shell.ok("status")
     assert "serving" in said
     assert "store memory (reachable); forges github:forge.test" in said
-    assert re.search(r"github:forge\.test +author +open +\d+ of 5000 ", said)
+    assert re.search(r"github:forge\.test +author +forge-author +open +\d+ of 5000 ", said)
     found = json.loads(shell.ok("status", "--json"))
     assert found["calls_in_flight"] == 0
     author = next(row for row in found["credentials"] if row["role"] == "author")

@@ -211,7 +211,7 @@ async def test_no_session_fails_closed(where: Place) -> None:
         with pytest.raises(ForgeFault) as fault:
             await world.create("unbound", "x")
         assert fault.value.code == "permission_denied"
-        assert world.forge.log.count() == 0
+        assert world.forge.log.count(path="/repos/*") == 0
 
         def unbind() -> None:
             with where.control() as control:

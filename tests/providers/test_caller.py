@@ -125,14 +125,14 @@ async def test_a_pause_is_logged_once(autojump_clock: trio.testing.MockClock) ->
 
     http = new_http(scripted(limited, limited, limited))
 
-    async def call() -> None:
+    async def call(number: int) -> None:
         with pytest.raises(RateLimited):
-            await http.read(READ, new_context()[0])
+            await http.read(HttpRequest("GET", ("repos", "acme", "site", "issues", str(number))), new_context()[0])
 
     with structlog.testing.capture_logs() as logs:
         async with trio.open_nursery() as nursery:
-            for _ in range(3):
-                nursery.start_soon(call)
+            for number in range(3):
+                nursery.start_soon(call, number)
     assert [log["seconds"] for log in logs] == [30]
 
 

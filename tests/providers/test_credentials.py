@@ -1,5 +1,6 @@
 import os
 import pickle
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -7,18 +8,11 @@ import structlog.testing
 import trio
 import trio.testing
 
+from compass_forged import observability
 from compass_forged.errors import BadCredentials, ConfigError
 from compass_forged.observability import redact
-from compass_forged.providers.credentials import (
-    RECHECK_SECONDS,
-    TOKEN_MAX_BYTES,
-    Credential,
-    EnvToken,
-    FileToken,
-    Secret,
-    StaticToken,
-    check_token,
-)
+from compass_forged.providers.credentials import RECHECK_SECONDS, Credential, EnvToken, FileToken, StaticToken
+from compass_forged.providers.tokens import TOKEN_MAX_BYTES, RecentTokens, Secret, check_token
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
@@ -169,6 +163,47 @@ async def test_a_refused_credential_fails_fast_until_another_token_is_there(
     await trio.sleep(RECHECK_SECONDS)
     assert await credential.token() == "token-two"
     assert not credential.broken
+
+
+async def test_of_many_calls_that_one_revoked_token_ends_the_first_has_it_read_anew() -> None:
+    source = Source()
+    credential = Credential("author", source)
+    refused = await credential.token()
+    source.value = "token-two"
+    assert [await credential.renewed(refused) for _ in range(5)] == ["token-two"] * 5
+    assert source.invalidated == 1
+    assert credential.changes == 2
+
+
+async def test_a_source_that_cannot_be_read_is_logged_once_until_it_can() -> None:
+    source = Source("")
+    credential = Credential("author", source)
+    with structlog.testing.capture_logs() as logs:
+        for value in ("", "", "token-one", ""):
+            source.value = value
+            with suppress(BadCredentials):
+                await credential.token()
+    assert [line["why"] for line in logs] == ["token: file /run/token is empty"] * 2
+
+
+def test_only_the_last_tokens_of_a_source_are_looked_for_in_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observability, "_secrets", set())
+    recent = RecentTokens()
+    for index in [*range(100), 99, 98]:
+        recent.accept(f"token-{index:04}", "there")
+    assert redact("token-0098 token-0099") == "[secret] [secret]"
+    assert redact("token-0005") == "token-0005"
+    assert len(observability._secrets) < 100
+
+
+async def test_a_file_that_turned_bad_does_not_pass_for_what_it_held(tmp_path: Path) -> None:
+    path = write(tmp_path / "token", "token-one")
+    source = FileToken(str(path))
+    await source.token()
+    write(path, "")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="empty"):
+            await source.token()
 
 
 async def test_a_source_that_cannot_be_read_is_bad_credentials_without_its_place() -> None:

@@ -332,3 +332,54 @@ def test_no_budget_is_exceeded_and_nobody_starves(
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert forge.overspent == 0
     assert passed[False] == sum(not gives_up for *_, gives_up in calls)
+
+
+class _Meter:
+    """A forge that counts what arrives, when it arrives: points and creations, as GitHub weighs them."""
+
+    def __init__(self) -> None:
+        self.arrived: list[tuple[float, Kind]] = []
+
+    async def serve(self, admission: Admission, kind: Kind, delay: float) -> None:
+        await trio.sleep(delay / 2)
+        self.arrived.append((trio.current_time(), kind))
+        await trio.sleep(delay / 2)
+        admission.settle()
+
+    def most(self, seconds: float, weights: dict[Kind, int]) -> int:
+        return max(
+            (
+                sum(weights.get(kind, 0) for at, kind in self.arrived if start <= at < start + seconds - 1e-5)
+                for start, _ in self.arrived
+            ),
+            default=0,
+        )
+
+
+@given(
+    calls=st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["write", "read"]), st.floats(0, 100), st.floats(0, 50)),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_points_and_creations_stay_within_their_minute_and_hour_as_the_forge_sees_them(
+    calls: list[tuple[str, Kind, float, float]],
+) -> None:
+    settings = BudgetSettings(points_per_minute=20, creations_per_minute=3, creations_per_hour=9, creation_interval=0.0)
+    gate, meter = Gate(Budget(settings)), _Meter()
+
+    async def call(container: str, kind: Kind, start: float, delay: float) -> None:
+        await trio.sleep(start)
+        await meter.serve(await gate.admit(container, kind), kind, delay)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for one in calls:
+                nursery.start_soon(call, *one)
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert len(meter.arrived) == len(calls)  # nobody starves
+    assert meter.most(60.0, {"write": 5, "read": 1}) <= 20
+    assert meter.most(60.0, {"write": 1}) <= 3
+    assert meter.most(3600.0, {"write": 1}) <= 9

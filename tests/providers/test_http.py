@@ -1,16 +1,13 @@
 import gc
 import gzip
 import json
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import httpx
 import pytest
 import trio
 
-from compass_forged.errors import ConfigError
 from compass_forged.providers.http import (
     BODY_MAX_BYTES,
     CONCURRENCY_MAX,
@@ -22,48 +19,7 @@ from compass_forged.providers.http import (
 )
 from compass_forged.providers.urls import BaseUrl
 from tests.support.forge_http import ScriptedForge, answer
-
-Serve = Callable[[trio.SocketStream], Awaitable[None]]
-READ = HttpRequest("GET", ("repos", "acme", "site"))
-WRITE = HttpRequest("POST", ("repos", "acme", "site", "issues"), json={"title": "é"})
-OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
-
-
-@asynccontextmanager
-async def server(serve: Serve) -> AsyncIterator[HttpTransport]:
-    """A raw TCP server on loopback, and a transport to it."""
-
-    async def handler(stream: trio.SocketStream) -> None:
-        try:
-            await serve(stream)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return  # the client has gone, as some of these tests have it
-
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with trio.open_nursery() as nursery:
-        await nursery.start(trio.serve_listeners, handler, listeners)
-        port = listeners[0].socket.getsockname()[1]
-        async with HttpTransport(BaseUrl.parse(f"http://127.0.0.1:{port}")) as transport:
-            yield transport
-        nursery.cancel_scope.cancel()
-
-
-async def receive_request(stream: trio.SocketStream) -> bytes:
-    received = b""
-    while b"\r\n\r\n" not in received:
-        part = await stream.receive_some()
-        if not part:
-            return received
-        received += part
-    head, _, body = received.partition(b"\r\n\r\n")
-    length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
-    while len(body) < length:
-        body += await stream.receive_some()
-    return head + b"\r\n\r\n" + body
-
-
-async def exchange(transport: HttpTransport, request: HttpRequest = READ, **more: Any) -> HttpAnswer:
-    return await transport.exchange(request, headers={"User-Agent": "t"}, authorization="Bearer canary", **more)
+from tests.support.raw_http import OK, WRITE, exchange, receive_request, server
 
 
 def in_process(*script: httpx.Response | Exception) -> tuple[HttpTransport, ScriptedForge]:
@@ -452,15 +408,3 @@ async def test_failures_are_told_by_kind_and_without_addresses(error: Exception,
     with pytest.raises(TransportFailure, match=why) as failure:
         await exchange(transport)
     assert "10.0.0.1" not in str(failure.value)
-
-
-def test_a_private_authority_is_the_only_one_trusted(tmp_path: Any) -> None:
-    with pytest.raises(ConfigError, match="ca_file"):
-        HttpTransport(BaseUrl.parse("https://ghe.example"), ca_file=str(tmp_path / "none.pem"))
-    bundle = tmp_path / "ca.pem"
-    public = httpx.create_ssl_context(trust_env=False)
-    bundle.write_text(ssl.DER_cert_to_PEM_cert(public.get_ca_certs(binary_form=True)[0]))
-    transport = HttpTransport(BaseUrl.parse("https://ghe.example"), ca_file=str(bundle))
-    assert len(transport._tls.get_ca_certs()) == 1
-    assert transport._tls.verify_mode is ssl.CERT_REQUIRED
-    assert transport._tls.check_hostname

@@ -224,7 +224,12 @@ async def github_at(
     async with HttpTransport(BaseUrl.parse(f"{scheme}://127.0.0.1:{port}")) as transport:
         http = ForgeHttp(
             transport,
-            Gate(Budget(settings or BudgetSettings(creation_burst=500, creations_per_minute=500)), name="test"),
+            Gate(
+                Budget(
+                    settings or BudgetSettings(creation_burst=500, creations_per_minute=500, points_per_minute=50_000)
+                ),
+                name="test",
+            ),
             Credential("author", source or StaticToken(TOKEN)),
             GitHubDialect(wall_clock=lambda: float(EPOCH)),
             jitter=lambda: -0.5,  # cancels the pause

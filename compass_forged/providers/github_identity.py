@@ -1,0 +1,61 @@
+"""Which account a GitHub credential is: ``GET /user`` for a token, ``GET /app`` for an App.
+
+Sources: GitHub's "Get the authenticated user" and "Get the authenticated app". An installation token is told 403 by the
+former; an App's account is named after its slug.
+"""
+
+import msgspec
+
+from compass_forged.errors import BadAnswer, ForgeStatus
+from compass_forged.ports import CallContext
+from compass_forged.providers.caller import ForgeHttp
+from compass_forged.providers.github_app import AppToken
+from compass_forged.providers.http import HttpRequest
+from compass_forged.providers.identity import Identity
+
+USER_REQUEST = HttpRequest("GET", ("user",))
+
+
+class _User(msgspec.Struct):
+    id: int
+    login: str
+
+
+class _Reading:
+    """The guard of a read: nothing goes out that could not be taken back."""
+
+    sent = False
+
+    async def sending(self) -> None:
+        """Never called: a read has no such moment."""
+
+
+_user_decoder = msgspec.json.Decoder(_User)
+
+
+def own_context() -> CallContext:
+    """The context of a read that the daemon makes on its own behalf."""
+    return CallContext(container="", guard=_Reading())
+
+
+async def learn_identity(http: ForgeHttp) -> Identity:
+    """Ask GitHub whose credential this is.
+
+    Raises:
+        ForgeError, ConfigError: it cannot be learned now.
+    """
+    source = http.credential.source
+    if isinstance(source, AppToken):
+        app = await source.app()
+        return Identity("app", app.id, f"{app.slug}[bot]")
+    try:
+        answer = await http.read(USER_REQUEST, own_context())
+    except ForgeStatus as error:
+        if error.status == 403:  # noqa: PLR2004 -- Forbidden: "Resource not accessible by integration"
+            return Identity("installation", 0, "")
+        raise
+    try:
+        user = _user_decoder.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadAnswer(answer.status, "the forge's word on the account cannot be read") from error
+    return Identity("user", user.id, user.login)
