@@ -68,7 +68,11 @@ def test_the_corpus_has_every_kind_of_forgery(kind: str) -> None:
 )
 def test_every_end_of_a_line_that_a_reader_may_see_begins_a_line_that_is_read(end: str) -> None:
     assert owner.strip(f"A{end}{HEADER}{end}B") == f"A{end}B"
-    assert "A\u2027B".splitlines() == ["A\u2027B"]  # and no other character does
+
+
+def test_no_other_character_ends_a_line() -> None:
+    ends = {char for char in map(chr, range(0x110000)) if len(f"a{char}b".splitlines()) > 1}
+    assert ends == set("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 
 
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda forgery: forgery.name)

@@ -111,6 +111,28 @@ async def test_whatever_is_changed_under_the_key_shows(changed: dict[str, object
     assert (again.number, again.replayed, again.replay_mismatch) == (1, True, True)
 
 
+async def test_a_hundred_at_once_make_one_pull_request(autojump_clock: MockClock) -> None:
+    world = await new_world()
+    world.forge.script("create_pull_request", Step(before=1, after=1))
+    async with trio.open_nursery() as nursery:
+        calls = [world.ask(nursery, PULL) for _ in range(100)]
+    pulls = [pull_of(asked.result) for asked in calls]
+    assert [pull.replayed for pull in pulls].count(False) == 1
+    assert {pull.url for pull in pulls} == {URL}
+    assert world.forge_calls == 1
+    assert sorted(world.events) == ["forge", "memo", "record"]
+
+
+async def test_a_cancellation_right_after_the_yes_does_not_cost_the_record(autojump_clock: MockClock) -> None:
+    world = await new_world()
+    world.store.hooks["record"].append(waiting(3))
+    async with trio.open_nursery() as nursery:
+        asked = world.ask(nursery, PULL)
+        world.forge.on_yes = lambda _pull: asked.scope.cancel()
+    assert pull_of(asked.result).number == 1
+    assert [row.coordinate.kind for row in world.store.recorded] == ["pull_request"]
+
+
 # --- one key, two kinds ---------------------------------------------------------------------------------------------
 
 

@@ -199,7 +199,7 @@ async def test_a_forge_without_a_limit_takes_any_review() -> None:
 async def test_a_review_of_many_times_the_limit_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     world = await new_world(furnished=True)
     monkeypatch.setattr(owner, "strip", None)  # whoever read it would stumble
-    for arm in (with_bodies(*["y" * 3000] * 100), with_bodies("y", body="x" * 140_000)):
+    for arm in (with_bodies(*["c" * 3000] * 100), with_bodies("y", body="x" * 140_000)):
         error = error_of(await world.run(arm))
         assert error.code == "invalid_argument"
         assert "bytes too large" in error.message
