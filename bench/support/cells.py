@@ -14,7 +14,8 @@ import msgspec
 
 from bench.support.messages import Operation
 
-Contender: TypeAlias = Literal["echo", "ours", "grpc", "connect"]
+Contender: TypeAlias = Literal["echo", "ours", "grpc", "grpc_bytes", "connect"]
+"""How a server is spoken to; ``connect`` is also how the bare ASGI handler is."""
 Pattern: TypeAlias = Literal["serial", "pipelined", "fleet", "paced", "first"]
 """One call in flight; many on one connection; one on each of many connections; connections that call at a steady rate
 of their own; connections opened all at once, of which each makes one call."""

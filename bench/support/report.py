@@ -9,7 +9,7 @@ import msgspec
 
 from bench.support.cells import Sample
 
-_REFERENCES: Final = ("echo", "grpc", "connect", "connect_h11")
+_REFERENCES: Final = ("echo", "grpc", "grpc_bytes", "connect", "asgi")
 PLACES: Final[Mapping[str, int]] = {"p50_us": 1, "p99_us": 1, "calls_per_second": 0, "server_us": 1, "client_us": 1}
 WORDS: Final[Mapping[str, str]] = {
     "p50_us": "p50 µs",
