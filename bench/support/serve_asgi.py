@@ -5,7 +5,6 @@ as the daemon's provider does. ``serve_app`` also serves the Connect contender.
 """
 
 import asyncio
-import gc
 import json
 import sys
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import uvicorn  # deptry: ignore[DEP004] -- benchmarks run in the development environment
 
 from bench.support.connect import CONTENT_TYPE, PATH
-from bench.support.processes import raise_descriptor_limit
+from bench.support.processes import raise_descriptor_limit, settle_collector
 
 
 class App:
@@ -56,7 +55,7 @@ async def _serve(path: str, app: Any) -> None:
         await asyncio.sleep(0.01)
         if serving.done():
             break
-    gc.freeze()
+    settle_collector()
     print("ready", flush=True)
     await parent_gone.wait()
     server.force_exit = True

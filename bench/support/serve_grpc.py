@@ -6,14 +6,13 @@ handlers wait once, as the daemon's provider does.
 """
 
 import asyncio
-import gc
 import json
 import sys
 from typing import Any, Final
 
 import grpc.aio  # deptry: ignore[DEP004] -- benchmarks run in the development environment
 
-from bench.support.processes import raise_descriptor_limit
+from bench.support.processes import raise_descriptor_limit, settle_collector
 from bench.support.protobufs import METHOD, SERVICE, Forge, ForgeCall, ForgeReply, Message
 
 BYTES_METHOD: Final = "Bytes"
@@ -43,7 +42,7 @@ async def _serve(path: str, replies: dict[int, bytes]) -> None:
     await server.start()
     parent_gone = asyncio.Event()
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), parent_gone.set)
-    gc.freeze()
+    settle_collector()
     print("ready", flush=True)
     await parent_gone.wait()
     await server.stop(grace=None)

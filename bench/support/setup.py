@@ -52,6 +52,7 @@ class Cells:
         seconds: float = 0.0,
         warm_seconds: float = 0.0,
         calls_per_second: float = 0.0,
+        all_latencies: bool = False,
     ) -> Cell:
         """A cell of 2 KB bodies."""
         self._made += 1
@@ -68,6 +69,7 @@ class Cells:
             warm_seconds=warm_seconds,
             seconds=seconds,
             calls_per_second=calls_per_second,
+            all_latencies=all_latencies,
         )
 
 
