@@ -183,6 +183,9 @@ class Connection:
                     await self._read_once()
                 except anyio.ClosedResourceError:
                     continue  # it was woken
+        except Exception as error:
+            self.fail(f"the client has failed: {error!r}")  # a reply may have been lost, for which another waits
+            raise
         finally:
             self._alone = None
             if self._waiters or self._given_up:

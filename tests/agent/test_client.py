@@ -37,7 +37,7 @@ from compass_forged.agent import (
     outbox,
 )
 from compass_forged.wire.frames import FRAME_MAX_BYTES, REPLY_MAX_BYTES
-from compass_forged.wire.schema import ErrorResult, ForgeCall, GetIssue, ResultArm, SubscribedResult
+from compass_forged.wire.schema import ErrorResult, ForgeCall, GetIssue, ReplyFrame, ResultArm, SubscribedResult
 from tests.support.scripted_daemon import Peer, answer_to, call_of, frame_of_answer, run, scripted_daemon
 
 BIG = 900_000
@@ -939,6 +939,41 @@ def test_a_caller_that_reads_for_itself_is_told_when_the_client_is_closed(backen
         assert "the client was closed" in str(calls.ends["a"])
 
     with scripted_daemon(path, daemon):
+        run(backend, main)
+
+
+def test_a_failure_of_a_caller_that_reads_for_itself_is_raised_there_and_ends_the_connection_for_all(
+    backend: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def daemon(peer: Peer) -> None:
+        peer.answer(peer.receive())
+        assert [peer.receive(), peer.receive()] == ["alone", "other"]
+        peer.answer("alone")
+        peer.receive_or_end()
+
+    def broken(_payload: bytes) -> ReplyFrame:
+        raise RuntimeError("a bug")
+
+    async def main() -> None:
+        async with connect(path) as client:
+            await warm_up(client)
+            calls = Calls(client)
+
+            async def fails() -> None:
+                with pytest.raises(RuntimeError, match="a bug"):
+                    await client.forge(call_of("alone"))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(fails)
+                await until_in_flight(client, 1)
+                with monkeypatch.context() as patch:
+                    patch.setattr(connection, "decode_reply", broken)
+                    tasks.start_soon(calls.make, call_of("other"))
+                    await until(lambda: "other" in calls.ends)
+            assert "the client has failed" in str(calls.ends["other"])
+            assert await client.forge(call_of("after")) == answer_to("after")
+
+    with scripted_daemon(path, daemon, Peer.serve):
         run(backend, main)
 
 

@@ -43,6 +43,9 @@ def test_roundtrip_prints_one_json_object_with_every_shape_and_its_ratios() -> N
         "pipelined_grpc_light",
         "pipelined_connect",
         "pipelined_asgi",
+        "pipelined_grpc_cpu",
+        "fleet_grpc_cpu",
+        "pipelined_connect_cpu",
         "pipelined_grpc_bytes",
         "fleet_grpc",
         "fleet_grpc_light",
@@ -70,7 +73,7 @@ def test_roundtrip_prints_one_json_object_with_every_shape_and_its_ratios() -> N
         assert result["ratios"].keys() == {f"ours/{name}" for name in references}
         speed = {"p50_us", "p99_us"} if shape in {"one", "large"} else {"calls_per_second"}
         for contender in result["metrics"].values():
-            assert contender.keys() == speed | {"server_us", "client_us"}
+            assert contender.keys() == speed | {"server_us", "client_us", "cpu_us"}
             for spread in contender.values():
                 assert spread["min"] <= spread["median"] <= spread["max"]
                 assert len(spread["repetitions"]) == 1
@@ -125,6 +128,9 @@ GOALS_OF: dict[str, set[str]] = {
     },
 }
 WITHOUT_GOAL = {
+    "pipelined_grpc_cpu",
+    "fleet_grpc_cpu",
+    "pipelined_connect_cpu",
     "pipelined_asgi",
     "pipelined_grpc_bytes",
     "first_median",
