@@ -40,6 +40,8 @@ SOCKET_PATH_MAX_BYTES: Final = 107
 
 _BACKLOG: Final = 128
 _OVERLOAD: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_ACCEPTS_MAX: Final = 16
+"""So many are accepted before the others, those accepted among them, get a turn."""
 _OVERLOAD_PAUSE_SECONDS: Final = 0.1
 _OVERLOAD_LOG_SECONDS: Final = 60.0
 _PEER_GONE: Final = frozenset({errno.ECONNABORTED, errno.EPERM, errno.EPROTO})
@@ -303,6 +305,8 @@ async def serve_listener(
 ) -> None:
     """Accept for ever; at most ``connections`` at once, a slot being taken before the accept.
 
+    Of a crowd a few are accepted at a time: nobody waits for his answer until all are in.
+
     ``handler`` must close its stream and raise nothing but Cancelled. Runs until cancelled, or until the listener is
     closed and its connections have ended; does not close the listener.
     """
@@ -314,10 +318,15 @@ async def serve_listener(
         finally:
             slots.release()
 
+    in_a_row = 0
     async with trio.open_nursery() as nursery:
         while True:
+            if in_a_row == _ACCEPTS_MAX:
+                in_a_row = 0
+                await checkpoint()
+            in_a_row += 1
             try:
-                slots.acquire_nowait()  # no checkpoint: all who wait are accepted in one pass, as far as slots go
+                slots.acquire_nowait()  # no checkpoint: those who wait are accepted in one pass, as far as slots go
             except trio.WouldBlock:
                 await slots.acquire()
             try:
