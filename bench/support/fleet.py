@@ -129,9 +129,11 @@ async def _answer(forge: Forge, request: httpx.Request, content: bytes) -> tuple
     sent: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:
+        await trio.lowlevel.checkpoint()
         return {"type": "http.request", "body": content, "more_body": False}
 
     async def send(message: MutableMapping[str, Any]) -> None:
+        await trio.lowlevel.checkpoint()
         sent.append(message)
 
     await forge(scope, receive, send)

@@ -101,6 +101,21 @@ def artifacts(*, agent: str | None, repo: str | None, limit: int, as_json: bool,
     show_artifacts(config_path, Wanted(agent, repo, limit), as_json=as_json)
 
 
+@cli.command()
+@common.config_option
+@click.option(
+    "--repo", "repos", multiple=True, metavar="OWNER/NAME", help="Try each credential on it too (repeatable)."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+def doctor(config_path: Path | None, repos: tuple[str, ...], *, as_json: bool) -> int:
+    """Show whose the credentials are, when they end, what they lack. Exit code 1 if calls would fail."""
+    try:
+        from compass_forged.cli.doctor import diagnose  # noqa: PLC0415 -- needs the daemon's packages
+    except ImportError as error:
+        common.needs_extra("daemon", error)
+    return diagnose(config_path, repos, as_json=as_json)
+
+
 @cli.group()
 def config() -> None:
     """The configuration file."""

@@ -30,6 +30,7 @@ REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _REQUEST_TIMEOUT = 408
 """Comes from whatever stands before the forge, and says nothing of what the forge did."""
 _NOT_MODIFIED = 304
+_HIDDEN = frozenset({403, 404})
 _RESENT_REDIRECTS = frozenset({307, 308})
 REDIRECT_HOPS_MAX: Final = 3
 TRIES_MAX: Final = 3
@@ -84,6 +85,10 @@ class Dialect(Protocol):
 
     def refusal(self, answer: HttpAnswer) -> ForgeError | None:
         """The error that any other answer amounts to; None for one that may be translated."""
+        ...
+
+    def wanted(self, answer: HttpAnswer) -> Mapping[str, str]:
+        """What a refusal's headers say the credential lacks, for the log; empty if they say nothing."""
         ...
 
     def place_request(self, path: tuple[str, ...]) -> HttpRequest | None:
@@ -198,6 +203,14 @@ class ForgeHttp:
             raise ForgeStatus(answer.status, "the repository or artifact has moved more than once")
         return ForgeAnswer(answer.status, answer.headers, answer.body, moved_to=moved_to)
 
+    async def ask(self, request: HttpRequest, context: CallContext) -> HttpAnswer:
+        """Send one read as it is, once, and hand back whatever is answered: for finding out what a credential may do.
+
+        Raises:
+            ForgeUnavailable, RateLimited, BadCredentials: there is no answer to show.
+        """
+        return await self._authorised(request, context, "read", None)
+
     # --- reads --------------------------------------------------------------------------------------------------
 
     async def _read_here(self, request: HttpRequest, context: CallContext, kind: Kind) -> HttpAnswer:
@@ -305,6 +318,14 @@ class ForgeHttp:
     def _raise_refusal(self, answer: HttpAnswer) -> None:
         refusal = None if answer.status in REDIRECTS else self._dialect.refusal(answer)
         if refusal is not None:
+            if answer.status in _HIDDEN:  # the agent is told neither of the two
+                log.warning(
+                    "the forge refuses",
+                    gate=self._gate.statistics().name,
+                    status=answer.status,
+                    why=str(refusal),
+                    **self._dialect.wanted(answer),
+                )
             try:
                 raise refusal
             finally:

@@ -122,6 +122,15 @@ class GitHubDialect:
             return ForgeStatus(status, detail_of(answer))
         return ForgeUnavailable(f"the forge answered {status}", outcome="unknown")
 
+    def wanted(self, answer: HttpAnswer) -> Mapping[str, str]:
+        """The permissions any of which would do, and whether an organisation wants the token authorised for it."""
+        found = {}
+        if permissions := answer.headers.get("x-accepted-github-permissions", ""):
+            found["permissions"] = permissions
+        if answer.headers.get("x-github-sso", ""):
+            found["organisation"] = "wants the token authorised for its single sign-on"
+        return found
+
     def place_request(self, path: tuple[str, ...]) -> HttpRequest | None:
         """``/repositories/ID/...``, the form of GitHub's redirects, or ``/repos/OWNER/NAME/...``."""
         match path:

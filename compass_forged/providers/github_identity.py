@@ -54,8 +54,17 @@ async def learn_identity(http: ForgeHttp) -> Identity:
         if error.status == 403:  # noqa: PLR2004 -- Forbidden: "Resource not accessible by integration"
             return Identity("installation", 0, "")
         raise
+    return read_user(answer.status, answer.body)
+
+
+def read_user(status: int, body: bytes) -> Identity:
+    """The account in an answer to ``USER_REQUEST``.
+
+    Raises:
+        BadAnswer: it holds none.
+    """
     try:
-        user = _user_decoder.decode(answer.body)
+        user = _user_decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadAnswer(answer.status, "the forge's word on the account cannot be read") from error
+        raise BadAnswer(status, "the forge's word on the account cannot be read") from error
     return Identity("user", user.id, user.login)
