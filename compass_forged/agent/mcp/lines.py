@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-import mcp_types as types
+from mcp import types
 from pydantic import ValidationError
 
 LINE_MAX_BYTES: Final = 1 << 20

@@ -5,10 +5,11 @@ request stands in, under the connection's own nonce: a request of another connec
 """
 
 import json
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, Final
 
-import mcp_types as types
+from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
@@ -27,8 +28,13 @@ _NAME_MAX_CHARS: Final = 64
 
 
 def make_server(transport: ForgeTransport) -> "Server[dict[str, Any]]":
-    """A server whose tools call ``transport``; for one connection, since its broker's nonce is the connection's."""
-    tools = {tool.name: tool for tool in create_forge_tools(ForgeBroker(transport))}
+    """A server of the ten tools, for one connection, whose nonce is its broker's."""
+    return server_of(create_forge_tools(ForgeBroker(transport)))
+
+
+def server_of(offered: Iterable[AgentTool]) -> "Server[dict[str, Any]]":
+    """A server of these tools."""
+    tools = {tool.name: tool for tool in offered}
     listed = types.ListToolsResult(tools=[_listed(tool) for tool in tools.values()])
 
     async def list_tools(

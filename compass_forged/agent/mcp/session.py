@@ -8,8 +8,8 @@ a moment: a script may close its end as soon as it has asked.
 from typing import Any, Final, Protocol
 
 import anyio
-import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
