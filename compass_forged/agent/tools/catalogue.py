@@ -59,9 +59,7 @@ def _shown_pull_request(_: parameters.GetPullRequest, result: ResultArm) -> str 
 
 
 def _shown_issues(given: parameters.ListIssues, result: ResultArm) -> str | None:
-    if not isinstance(result, schema.IssuesResult):
-        return None
-    return reads.issues(result.items, result.next_cursor, given.repo)
+    return reads.issues(result, given.repo) if isinstance(result, schema.IssuesResult) else None
 
 
 def _list_arm(given: parameters.ListIssues) -> Arm:

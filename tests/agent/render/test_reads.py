@@ -17,6 +17,7 @@ from compass_forged.wire.schema import (
     ForgeAccount,
     ForgeRef,
     Issue,
+    IssuesResult,
     PullRequest,
     Review,
     ReviewThread,
@@ -28,6 +29,10 @@ KNOWN = "0badc0de"
 FRESH = "12345678"
 
 T = TypeVar("T")
+
+
+def page(items: list[Issue], next_cursor: str = "", warnings: list[str] | None = None) -> IssuesResult:
+    return IssuesResult(items=items, next_cursor=next_cursor, warnings=warnings or [])
 
 
 def draws() -> "Draws":
@@ -131,6 +136,7 @@ INTRO = re.compile(
 )
 OUTSIDE = re.compile(
     r"\(\d+ invisible characters? (?:was|were) taken out\.\)"
+    r"|Warning: .*"
     r"|There are more: call forge_list_issues again with cursor \S+"
 )
 KEYS = (
@@ -201,15 +207,17 @@ def test_nothing_in_a_pull_request_ends_its_fence_or_forges_a_record(found: Pull
 
 
 @LARGE
-@given(st.lists(ISSUES, min_size=1, max_size=5), TEXT, TEXT)
-def test_nothing_in_a_list_ends_its_fence_or_forges_a_record(found: list[Issue], cursor: str, repo: str) -> None:
-    shown = check(reads.issues(found, cursor, repo, draw=draws()))
+@given(st.lists(ISSUES, min_size=1, max_size=5), TEXT, TEXT, st.lists(TEXT, max_size=2))
+def test_nothing_in_a_list_ends_its_fence_or_forges_a_record(
+    found: list[Issue], cursor: str, repo: str, warnings: list[str]
+) -> None:
+    shown = check(reads.issues(page(found, cursor, warnings), repo, draw=draws()))
     assert counted(shown, "issue #") == len(found)
 
 
 @given(TEXT, TEXT)
 def test_an_empty_list_is_one_line_and_perhaps_how_to_go_on(cursor: str, repo: str) -> None:
-    text = reads.issues([], cursor, repo)
+    text = reads.issues(page([], cursor), repo)
     assert re.fullmatch(
         r"No issues in \S+ match\.(\nThere are more: call forge_list_issues again with cursor \S+)?", text
     )
@@ -298,8 +306,8 @@ def test_the_longest_thread_is_shown_even_if_its_authors_do_all_they_can() -> No
 
 
 def test_a_page_that_is_too_long_keeps_every_issue_and_shows_the_last_ones_in_brief() -> None:
-    page = [issue(index, "t" * 400, body="x" * 60_000, labels=["bug"] * 20) for index in range(1, 101)]
-    text = reads.issues(page, "p2", "acme/site")
+    items = [issue(index, "t" * 400, body="x" * 60_000, labels=["bug"] * 20) for index in range(1, 101)]
+    text = reads.issues(page(items, "p2"), "acme/site")
     shown = check(text)
     assert counted(shown, "issue #") == 100
     assert 40 < counted(shown, "body of issue #") < 100
@@ -309,14 +317,14 @@ def test_a_page_that_is_too_long_keeps_every_issue_and_shows_the_last_ones_in_br
 
 
 def test_a_page_of_more_than_was_asked_for_is_cut() -> None:
-    shown = check(reads.issues([issue(index) for index in range(1, 121)], "", "acme/site"))
+    shown = check(reads.issues(page([issue(index) for index in range(1, 121)]), "acme/site"))
     assert counted(shown, "issue #") == 100
     assert counted(shown, "left out: 20 issues") == 1
 
 
 def test_a_usual_page_is_shown_whole_with_its_cursor() -> None:
-    page = [issue(index, body="x" * 300, labels=["bug"] * 2) for index in range(1, 101)]
-    text = reads.issues(page, "p2", "acme/site")
+    items = [issue(index, body="x" * 300, labels=["bug"] * 2) for index in range(1, 101)]
+    text = reads.issues(page(items, "p2"), "acme/site")
     assert counted(check(text), "issue #") == 100
     assert text.endswith("\nThere are more: call forge_list_issues again with cursor p2")
 
