@@ -60,6 +60,7 @@ fuzz count="1000000":
 kills count="1000":
     {{bin}}/python bench/kill_daemon.py --count {{count}}
 
-# Regenerate the golden bytes of the wire after a wanted change.
+# Regenerate after a wanted change: the golden bytes of the wire, and what a model sees of the tools.
 golden:
     {{bin}}/python -m tests.support.golden_frames > tests/wire/golden.json
+    {{bin}}/python -m tests.support.golden_tools

@@ -35,6 +35,7 @@ _log = get_logger(__name__)
 
 CONTAINER_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}", re.ASCII)
 SOCKET_NAME: Final = "forge.sock"
+MCP_SOCKET_NAME: Final = "mcp.sock"
 SOCKET_PATH_MAX_BYTES: Final = 107
 """What ``sun_path`` holds on Linux besides its NUL (unix(7))."""
 
@@ -65,15 +66,16 @@ class RunDir:
 
     @classmethod
     @contextmanager
-    def locked(cls, path: Path) -> "Generator[Self, None, None]":
-        """Create the directory where missing and hold its lock.
+    def locked(cls, path: Path, *, what: str = "daemon") -> "Generator[Self, None, None]":
+        """Create the directory where missing and hold its lock: the daemon's, or that of another ``what``.
 
         Raises:
-            StartError: another daemon owns it, or it cannot be used.
+            StartError: another one owns it, or it cannot be used.
         """
         _make_trusted(path, parents=True)
         try:
-            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            name = "lock" if what == "daemon" else f"{what.replace(' ', '-')}.lock"
+            lock = os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StartError(f"run_dir {path}: no lock file: {error.strerror}; mend it, or set run_dir") from error
         try:
@@ -81,7 +83,7 @@ class RunDir:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise StartError(
-                    f"run_dir {path}: another daemon owns it; stop that one, or set another run_dir"
+                    f"run_dir {path}: another {what} owns it; stop that one, or set another run_dir"
                 ) from error
             _make_trusted(path / "containers")
             yield cls(path)
@@ -156,6 +158,15 @@ class UnixListener:
             self._overload_logged_at = now
             _log.error("accept paused: out of file descriptors or memory", socket=str(self.path))
 
+    @property
+    def current(self) -> bool:
+        """Whether the socket's file still stands at its path, in the directory in which it was bound."""
+        try:
+            found = self.path.stat(follow_symlinks=False)
+        except OSError:
+            return False
+        return not self._closed and (found.st_dev, found.st_ino) == self._inode
+
     def close(self) -> None:
         """Stop listening; remove the socket's file if it is still ours. A second time does nothing."""
         if self._closed:
@@ -210,10 +221,33 @@ def bind_container(run_dir: RunDir, name: str, *, group: int | None = None) -> U
     return _bind(directory, path / SOCKET_NAME, mode=0o660, group=group)
 
 
+def bind_mcp(run_dir: RunDir, name: str) -> UnixListener:
+    """Bind ``mcp.sock`` beside a container's ``forge.sock``, with the mode and group of that one.
+
+    Raises:
+        StartError: the container is not open, its directory cannot be trusted, or something else stands there.
+    """
+    path = run_dir.container_dir(name)
+    directory = _open_directory(path, f"container {name}")
+    try:
+        beside = os.stat(SOCKET_NAME, dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        os.close(directory)
+        raise StartError(f"container {name}: no {SOCKET_NAME} in {path}; is the container open?") from error
+    return _bind(directory, path / MCP_SOCKET_NAME, mode=stat.S_IMODE(beside.st_mode), group=beside.st_gid)
+
+
 def remove_container_dir(run_dir: RunDir, name: str) -> None:
-    """Remove a closed container's directory; one that holds something else stays."""
+    """Remove a closed container's directory, and an ``mcp.sock`` in it; one that holds something else stays.
+
+    That the directory goes is how the MCP gateway learns that the container is closed.
+    """
+    directory = run_dir.container_dir(name)
     with suppress(OSError):
-        run_dir.container_dir(name).rmdir()
+        beside = directory / MCP_SOCKET_NAME
+        if beside.is_socket():
+            beside.unlink()
+        directory.rmdir()
 
 
 def _make_trusted(path: Path, *, parents: bool = False) -> None:
