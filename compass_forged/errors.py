@@ -114,7 +114,7 @@ class BadReview(ForgeError):
 
 
 class BadArgument(ForgeError):
-    """A value that this forge has a rule of its own for breaks it: the agent's fault. Raised before anything is sent."""
+    """A value breaks a rule that this forge has of its own: the agent's fault. Raised before anything is written."""
 
 
 class BadRequest(ForgeError):
