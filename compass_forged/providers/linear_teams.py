@@ -4,6 +4,7 @@ A key can be renamed, an id cannot. So the id is what every request names, and a
 up by the id that it stood for: the team is then told by its new name, if the call may touch that.
 """
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final
@@ -74,7 +75,8 @@ class Teams:
 
     def forget(self, key: str) -> None:
         """The forge says that the team is gone, or has another key now: ask anew next time."""
-        self._known.pop(key, None)
+        if (found := self._known.get(key)) is not None:
+            self._known[key] = (found[0], -math.inf)  # its id may still lead to it
 
     def _fresh(self, key: str) -> Team | None:
         found = self._known.get(key)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import structlog.testing
 import trio
+from trio.testing import MockClock
 
 from compass_forged import owner
 from compass_forged.emulator.linear_app import LinearForge, LinearSettings
@@ -39,8 +40,6 @@ from compass_forged.wire.schema import (
 from tests.support.forge_http import new_context
 from tests.support.linear import API_KEY, HEADER, STAMPED, new_forge, on_forge
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
-
 CREATE = CreateIssue(repo="ENG", title="A title", body=STAMPED)
 SEED = bytes(range(16))
 
@@ -64,7 +63,7 @@ def asked(forge: LinearForge, operation: str = "*") -> int:
 # --- the four operations --------------------------------------------------------------------------------------------
 
 
-async def test_an_issue_is_opened_and_read_back() -> None:
+async def test_an_issue_is_opened_and_read_back(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     made = await linear.create_issue(CreateIssue(repo="eng", title="A title", body=STAMPED, labels=["r&d"]), fresh())
@@ -78,7 +77,7 @@ async def test_an_issue_is_opened_and_read_back() -> None:
     assert (read.title, owner.strip(read.body), read.url) == ("A title", "The words.", made.url)
 
 
-async def test_a_comment_comes_with_its_issue_newest_last() -> None:
+async def test_a_comment_comes_with_its_issue_newest_last(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     ref = await linear.comment_on_issue(CommentOnIssue(repo="ENG", issue_number=1, body=STAMPED), fresh())
@@ -93,7 +92,7 @@ async def test_a_comment_comes_with_its_issue_newest_last() -> None:
     assert (issue.author.login, issue.author.is_bot) == ("Mona & Co", False)
 
 
-async def test_more_comments_than_are_shown_are_counted() -> None:
+async def test_more_comments_than_are_shown_are_counted(autojump_clock: MockClock) -> None:
     forge = new_forge()
     issue = forge.state.issue("ENG-1")
     for number in range(300):
@@ -107,7 +106,7 @@ async def test_more_comments_than_are_shown_are_counted() -> None:
     assert read.warnings == ["more than 250 comments; comments_total is not exact"]
 
 
-async def test_a_listing_is_walked_by_cursor() -> None:
+async def test_a_listing_is_walked_by_cursor(autojump_clock: MockClock) -> None:
     forge = new_forge()
     team, mona = forge.state.team("OPS"), forge.state.user("Mona & Co")
     for number in range(25):
@@ -137,7 +136,7 @@ async def test_a_listing_is_walked_by_cursor() -> None:
         ("duplicate", "closed"),
     ],
 )
-async def test_states_are_told_by_their_type(kind: str, state: str) -> None:
+async def test_states_are_told_by_their_type(kind: str, state: str, autojump_clock: MockClock) -> None:
     forge = new_forge()
     forge.state.set_state("ENG-1", kind)
     linear = on_forge(forge)
@@ -153,7 +152,9 @@ async def test_states_are_told_by_their_type(kind: str, state: str) -> None:
     assert listed == {"all": [1], state: [1], ("closed" if state == "open" else "open"): []}
 
 
-async def test_closed_issues_are_listed_when_they_are_archived_and_not_when_they_are_deleted() -> None:
+async def test_closed_issues_are_listed_when_they_are_archived_and_not_when_they_are_deleted(
+    autojump_clock: MockClock,
+) -> None:
     forge = new_forge()
     state = forge.state
     for title in ("one", "two"):
@@ -176,7 +177,7 @@ async def test_closed_issues_are_listed_when_they_are_archived_and_not_when_they
     assert forge.state.commits == {}
 
 
-async def test_a_listing_by_labels_holds_what_has_them_all() -> None:
+async def test_a_listing_by_labels_holds_what_has_them_all(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     for labels in (["bug"], ["bug", "web"], ["web"]):
@@ -200,7 +201,7 @@ PULL_REQUEST_FAMILY = {
 
 
 @pytest.mark.parametrize("operation", PULL_REQUEST_FAMILY)
-async def test_what_linear_has_not_is_refused_without_a_request(operation: str) -> None:
+async def test_what_linear_has_not_is_refused_without_a_request(operation: str, autojump_clock: MockClock) -> None:
     forge = new_forge()
     with pytest.raises(Unsupported, match=f"linear has no {operation}") as refused:
         await getattr(on_forge(forge), operation)(PULL_REQUEST_FAMILY[operation], fresh())
@@ -211,7 +212,7 @@ async def test_what_linear_has_not_is_refused_without_a_request(operation: str) 
 # --- exactly once ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_key_creates_once_and_is_answered_as_replayed() -> None:
+async def test_a_key_creates_once_and_is_answered_as_replayed(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     first = await linear.create_issue(CREATE, keyed())
@@ -227,14 +228,14 @@ async def test_a_key_creates_once_and_is_answered_as_replayed() -> None:
     assert held.id == str(uuid.UUID(bytes=SEED, version=4))
 
 
-async def test_another_key_is_another_issue() -> None:
+async def test_another_key_is_another_issue(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     numbers = {(await linear.create_issue(CREATE, keyed(bytes([byte] * 16)))).number for byte in range(3)}
     assert numbers == {2, 3, 4}
 
 
-async def test_creates_without_a_key_are_each_their_own() -> None:
+async def test_creates_without_a_key_are_each_their_own(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     made = [await linear.create_issue(CREATE, fresh()) for _ in range(2)]
@@ -260,7 +261,9 @@ async def test_creates_without_a_key_are_each_their_own() -> None:
     ],
 )
 @pytest.mark.parametrize("seed", [None, SEED])
-async def test_a_create_whose_end_is_unknown_is_found_by_its_id(fault: Rule, seed: bytes | None) -> None:
+async def test_a_create_whose_end_is_unknown_is_found_by_its_id(
+    fault: Rule, seed: bytes | None, autojump_clock: MockClock
+) -> None:
     forge = new_forge()
     forge.script.add(fault)
     context = fresh()
@@ -273,7 +276,7 @@ async def test_a_create_whose_end_is_unknown_is_found_by_its_id(fault: Rule, see
     assert len(forge.state.titled("A title")) == 1
 
 
-async def test_a_create_that_is_not_found_again_stays_unknown() -> None:
+async def test_a_create_that_is_not_found_again_stays_unknown(autojump_clock: MockClock) -> None:
     forge = new_forge()
     forge.script.add(Rule(path="/graphql/IssueCreate", status=502, body=""))
     with pytest.raises(ForgeUnavailable) as failed:
@@ -282,7 +285,7 @@ async def test_a_create_that_is_not_found_again_stays_unknown() -> None:
     assert asked(forge, "IssueById") == 2
 
 
-async def test_a_create_that_shows_late_is_found_by_the_second_look() -> None:
+async def test_a_create_that_shows_late_is_found_by_the_second_look(autojump_clock: MockClock) -> None:
     forge = new_forge()
     forge.script.add(
         Rule(path="/graphql/IssueCreate", commit=True, status=502, body=""),
@@ -291,7 +294,7 @@ async def test_a_create_that_shows_late_is_found_by_the_second_look() -> None:
     assert (await on_forge(forge).create_issue(CREATE, fresh())).number == 2
 
 
-async def test_a_comment_whose_end_is_unknown_is_found_by_its_id() -> None:
+async def test_a_comment_whose_end_is_unknown_is_found_by_its_id(autojump_clock: MockClock) -> None:
     forge = new_forge()
     forge.script.add(Rule(path="/graphql/CommentCreate", commit=True, status=504, body="<html>"))
     arm = CommentOnIssue(repo="ENG", issue_number=1, body=STAMPED)
@@ -302,7 +305,7 @@ async def test_a_comment_whose_end_is_unknown_is_found_by_its_id() -> None:
     assert [comment.id for comment in forge.state.comments_of(forge.state.issue("ENG-1"))][-1] == ref.comment_id
 
 
-async def test_what_stands_under_a_key_but_is_another_agents_is_no_answer() -> None:
+async def test_what_stands_under_a_key_but_is_another_agents_is_no_answer(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     await linear.create_issue(CREATE, keyed())
@@ -312,7 +315,7 @@ async def test_what_stands_under_a_key_but_is_another_agents_is_no_answer() -> N
     assert refused.value.outcome == "unknown"
 
 
-async def test_an_issue_whose_header_people_removed_is_still_the_keys() -> None:
+async def test_an_issue_whose_header_people_removed_is_still_the_keys(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     await linear.create_issue(CREATE, keyed())
@@ -320,7 +323,7 @@ async def test_an_issue_whose_header_people_removed_is_still_the_keys() -> None:
     assert (await linear.create_issue(CREATE, keyed())).number == 2
 
 
-async def test_an_issue_that_was_moved_is_replayed_where_it_is_now() -> None:
+async def test_an_issue_that_was_moved_is_replayed_where_it_is_now(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     await linear.create_issue(CREATE, keyed())
@@ -333,7 +336,7 @@ async def test_an_issue_that_was_moved_is_replayed_where_it_is_now() -> None:
         await linear.create_issue(CREATE, keyed(may_touch=lambda repo: repo == "ENG"))
 
 
-async def test_a_key_that_was_used_for_another_team_is_a_mismatch() -> None:
+async def test_a_key_that_was_used_for_another_team_is_a_mismatch(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     first = await linear.create_issue(CREATE, keyed())
@@ -345,7 +348,7 @@ async def test_a_key_that_was_used_for_another_team_is_a_mismatch() -> None:
 # --- teams ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_team_is_looked_up_once() -> None:
+async def test_a_team_is_looked_up_once(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
 
@@ -359,7 +362,7 @@ async def test_a_team_is_looked_up_once() -> None:
     assert asked(forge, "TeamByKey") == 2
 
 
-async def test_those_who_wait_for_a_look_up_that_is_cancelled_are_answered() -> None:
+async def test_those_who_wait_for_a_look_up_that_is_cancelled_are_answered(autojump_clock: MockClock) -> None:
     forge = new_forge()
     forge.script.add(Rule(path="/graphql/TeamByKey", delay=5))
     linear = on_forge(forge)
@@ -387,7 +390,7 @@ async def test_those_who_wait_for_a_look_up_that_is_cancelled_are_answered() -> 
 
 
 @pytest.mark.parametrize("repo", ["NONE", "SEC"])
-async def test_a_missing_team_and_a_private_one_cannot_be_told_apart(repo: str) -> None:
+async def test_a_missing_team_and_a_private_one_cannot_be_told_apart(repo: str, autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     messages = set()
@@ -401,7 +404,7 @@ async def test_a_missing_team_and_a_private_one_cannot_be_told_apart(repo: str) 
     assert (refused.value.status, refused.value.outcome) == (404, "not_sent")
 
 
-async def test_a_renamed_team_is_told_by_its_new_key() -> None:
+async def test_a_renamed_team_is_told_by_its_new_key(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     await linear.get_issue(GetIssue(repo="ENG", issue_number=1), fresh())
@@ -415,7 +418,7 @@ async def test_a_renamed_team_is_told_by_its_new_key() -> None:
     assert (before.repo, made.repo, made.number) == ("CORE", "CORE", 2)
 
 
-async def test_a_key_that_another_team_has_taken_means_that_team() -> None:
+async def test_a_key_that_another_team_has_taken_means_that_team(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     await linear.get_issue(GetIssue(repo="ENG", issue_number=1), fresh())
@@ -427,7 +430,7 @@ async def test_a_key_that_another_team_has_taken_means_that_team() -> None:
     assert forge.state.team("ENG").name == "Energy"
 
 
-async def test_a_team_that_is_gone_is_asked_for_anew() -> None:
+async def test_a_team_that_is_gone_is_asked_for_anew(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     await linear.create_issue(CREATE, fresh())
@@ -440,7 +443,7 @@ async def test_a_team_that_is_gone_is_asked_for_anew() -> None:
     assert (await linear.create_issue(CREATE, fresh())).number == 1
 
 
-async def test_a_retired_team_takes_no_new_issues() -> None:
+async def test_a_retired_team_takes_no_new_issues(autojump_clock: MockClock) -> None:
     forge = new_forge()
     forge.state.team("OPS").retired_at = forge.state.now()
     with pytest.raises(ForgePrecondition, match="retired") as refused:
@@ -448,7 +451,7 @@ async def test_a_retired_team_takes_no_new_issues() -> None:
     assert refused.value.outcome == "not_sent"
 
 
-async def test_an_issue_is_found_by_an_identifier_that_it_had() -> None:
+async def test_an_issue_is_found_by_an_identifier_that_it_had(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     forge.state.move_issue("ENG-1", "OPS")
@@ -465,7 +468,7 @@ async def test_an_issue_is_found_by_an_identifier_that_it_had() -> None:
 
 
 @pytest.mark.parametrize("number", [2**53 + 1, 2**63 - 1])
-async def test_a_number_beyond_what_linear_can_tell_apart_is_none(number: int) -> None:
+async def test_a_number_beyond_what_linear_can_tell_apart_is_none(number: int, autojump_clock: MockClock) -> None:
     forge = new_forge()
     with pytest.raises(ForgeStatus, match="404"):
         await on_forge(forge).get_issue(GetIssue(repo="ENG", issue_number=number), fresh())
@@ -474,7 +477,7 @@ async def test_a_number_beyond_what_linear_can_tell_apart_is_none(number: int) -
 # --- labels ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_teams_label_comes_before_the_workspaces() -> None:
+async def test_a_teams_label_comes_before_the_workspaces(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     in_eng = await linear.create_issue(CreateIssue(repo="ENG", title="t", body=STAMPED, labels=["bug"]), fresh())
@@ -489,7 +492,9 @@ async def test_a_teams_label_comes_before_the_workspaces() -> None:
         (["area"], "'area' is a group, which cannot be set"),
     ],
 )
-async def test_a_label_that_cannot_be_set_is_named_before_anything_is_sent(labels: list[str], words: str) -> None:
+async def test_a_label_that_cannot_be_set_is_named_before_anything_is_sent(
+    labels: list[str], words: str, autojump_clock: MockClock
+) -> None:
     forge = new_forge()
     with pytest.raises(BadArgument, match=words) as refused:
         await on_forge(forge).create_issue(CreateIssue(repo="ENG", title="t", body=STAMPED, labels=labels), fresh())
@@ -497,7 +502,7 @@ async def test_a_label_that_cannot_be_set_is_named_before_anything_is_sent(label
     assert asked(forge, "IssueCreate") == 0
 
 
-async def test_labels_that_exclude_each_other_are_explained() -> None:
+async def test_labels_that_exclude_each_other_are_explained(autojump_clock: MockClock) -> None:
     forge = new_forge()
     arm = CreateIssue(repo="ENG", title="t", body=STAMPED, labels=["web", "bug", "api"])
     with pytest.raises(ForgeStatus, match="one label only: web and api are of the group area") as refused:
@@ -508,7 +513,7 @@ async def test_labels_that_exclude_each_other_are_explained() -> None:
 # --- who it is ------------------------------------------------------------------------------------------------------
 
 
-async def test_an_app_writes_under_the_configured_name() -> None:
+async def test_an_app_writes_under_the_configured_name(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge, icon="https://icons.example/c.png")
     identity = await linear.learn_identity()
@@ -525,7 +530,7 @@ async def test_an_app_writes_under_the_configured_name() -> None:
     assert (made.author.login, made.author.is_bot) == ("Compass", True)
 
 
-async def test_a_persons_key_is_degraded_with_one_line() -> None:
+async def test_a_persons_key_is_degraded_with_one_line(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge, token=API_KEY)
     with structlog.testing.capture_logs() as logs:
@@ -538,13 +543,13 @@ async def test_a_persons_key_is_degraded_with_one_line() -> None:
     assert made.author.login == "Mona & Co"
 
 
-async def test_nothing_is_said_of_the_author_before_it_is_known_who_that_is() -> None:
+async def test_nothing_is_said_of_the_author_before_it_is_known_who_that_is(autojump_clock: MockClock) -> None:
     forge = new_forge()
     await on_forge(forge).create_issue(CREATE, fresh())
     assert forge.state.issue("ENG-2").author.as_user is None
 
 
-async def test_a_write_that_is_refused_for_its_name_goes_out_once_more_without() -> None:
+async def test_a_write_that_is_refused_for_its_name_goes_out_once_more_without(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     await linear.learn_identity()
@@ -560,20 +565,20 @@ async def test_a_write_that_is_refused_for_its_name_goes_out_once_more_without()
 
 
 @pytest.mark.parametrize(("token", "form"), [(API_KEY, API_KEY), ("lin_oauth_canary-token-of-the-app-0001", "Bearer ")])
-async def test_each_kind_of_token_goes_in_its_own_form(token: str, form: str) -> None:
+async def test_each_kind_of_token_goes_in_its_own_form(token: str, form: str, autojump_clock: MockClock) -> None:
     for bearer in (False, True):
         linear = on_forge(new_forge(), token=token, bearer=bearer)
         assert (await linear.get_issue(GetIssue(repo="ENG", issue_number=1), fresh())).number == 1
 
 
-async def test_an_unknown_token_is_the_operators_to_renew() -> None:
+async def test_an_unknown_token_is_the_operators_to_renew(autojump_clock: MockClock) -> None:
     linear = on_forge(new_forge(), token="lin_api_no-longer-known-0001")
     with pytest.raises(BadCredentials):
         await linear.get_issue(GetIssue(repo="ENG", issue_number=1), fresh())
     assert linear.http.credential.broken
 
 
-async def test_a_token_that_may_only_read_is_told_as_such() -> None:
+async def test_a_token_that_may_only_read_is_told_as_such(autojump_clock: MockClock) -> None:
     forge = new_forge()
     forge.state.grant_token("lin_api_reads-and-nothing-else-01", "Mona & Co", writes=False)
     linear = on_forge(forge, token="lin_api_reads-and-nothing-else-01")
@@ -600,7 +605,7 @@ a ~ b | `c ~ d`
 """
 
 
-async def test_markdown_that_comes_back_rewritten_still_has_its_header_in_front() -> None:
+async def test_markdown_that_comes_back_rewritten_still_has_its_header_in_front(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     made = await linear.create_issue(CreateIssue(repo="ENG", title="t", body=f"{HEADER}\n\n{REWRITTEN}"), keyed())
@@ -619,7 +624,7 @@ async def test_markdown_that_comes_back_rewritten_still_has_its_header_in_front(
     assert again.replayed
 
 
-async def test_a_title_that_is_too_long_is_refused_before_anything_is_sent() -> None:
+async def test_a_title_that_is_too_long_is_refused_before_anything_is_sent(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     await linear.create_issue(CreateIssue(repo="ENG", title="x" * 250, body=STAMPED), fresh())
@@ -634,11 +639,13 @@ async def test_a_title_that_is_too_long_is_refused_before_anything_is_sent() -> 
 
 
 @pytest.mark.parametrize("limits", [LinearLimitSettings(requests=30), LinearLimitSettings(points=300_000)])
-async def test_the_gate_shuts_before_either_limit_is_reached(limits: LinearLimitSettings) -> None:
+async def test_the_gate_shuts_before_either_limit_is_reached(
+    limits: LinearLimitSettings, autojump_clock: MockClock
+) -> None:
     forge = new_forge(settings=LinearSettings(limits=limits))
     linear = on_forge(forge)
     forge.limits.set_remaining(
-        forge.state.user("compass").id, forge.state.now(), points=64_500 if limits.points < 10**6 else None
+        forge.state.user("compass").id, forge.state.now(), points=72_000 if limits.points < 10**6 else None
     )
     answered = 0
     with pytest.raises(RateLimited) as refused, trio.fail_after(60):
@@ -651,7 +658,7 @@ async def test_the_gate_shuts_before_either_limit_is_reached(limits: LinearLimit
     assert all(entry.status == 200 for entry in forge.log.find())
 
 
-async def test_a_reached_limit_is_told_with_its_end_and_shuts_the_gate() -> None:
+async def test_a_reached_limit_is_told_with_its_end_and_shuts_the_gate(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
     forge.limits.set_remaining(forge.state.user("compass").id, forge.state.now(), requests=0)
@@ -663,7 +670,7 @@ async def test_a_reached_limit_is_told_with_its_end_and_shuts_the_gate() -> None
     assert forge.log.count() == 1
 
 
-async def test_no_failure_of_a_look_up_before_a_create_leaves_it_unknown() -> None:
+async def test_no_failure_of_a_look_up_before_a_create_leaves_it_unknown(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear: LinearProvider = on_forge(forge)
     forge.script.add(Rule(path="/graphql/TeamByKey", times=3, status=502, body=""))
