@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import trio
-
 from starlette.types import ASGIApp
 
 from compass_forged.emulator.app import Forge
