@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from email.utils import format_datetime
 from functools import cache
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 import anyio
 from graphql import (
@@ -327,4 +327,4 @@ def _basic(authorization: str) -> tuple[str, str]:
     except (binascii.Error, UnicodeDecodeError):
         return "", ""
     name, _, secret = text.partition(":")
-    return name, secret
+    return unquote(name), unquote(secret)
