@@ -170,6 +170,8 @@ class ForgeHttp:
         answer = await self._read_here(request, context, kind)
         hops = 0
         while answer.status in REDIRECTS:
+            if request.json is not None:
+                raise ForgeStatus(answer.status, "the forge redirected a query, which has no other place")
             hops += 1
             if hops > REDIRECT_HOPS_MAX:
                 raise ForgeStatus(answer.status, f"the forge redirected more than {REDIRECT_HOPS_MAX} times")

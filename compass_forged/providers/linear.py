@@ -68,6 +68,10 @@ _NAMED_REFUSALS: Final = frozenset({403, 422})
 T = TypeVar("T")
 
 
+class _OutOfScope(ForgeStatus):
+    """What a create has made stands where the call may not touch it. Told as any other refusal."""
+
+
 class LinearProvider:
     """Implements ``Provider`` for Linear under one credential, which is for one workspace."""
 
@@ -191,6 +195,7 @@ class LinearProvider:
 
     async def _written_as(self, write: Callable[[dict[str, str]], Awaitable[T]]) -> T:
         """Write under the configured name; if that is refused, once more without: a refused write has made nothing."""
+        await self._http.credential.token()  # another one than before may be another's
         words = self._actor.words()
         if words:
             try:
@@ -215,7 +220,7 @@ class LinearProvider:
                     await trio.sleep(LOOK_AGAIN_SECONDS)
                 try:
                     found = await look()
-                except (ForeignAnswer, ForgeStatus):
+                except (ForeignAnswer, _OutOfScope):
                     raise
                 except ForgeError as error:
                     log.warning("what was written cannot be looked for", why=str(error))
@@ -240,7 +245,7 @@ class LinearProvider:
         issue = found.issue
         if found.team_id != team.id:
             if context.may_touch is not None and not context.may_touch(issue.repo):
-                raise ForgeStatus(404, "the issue of this key stands in a team outside the session's scope")
+                raise _OutOfScope(404, "the issue of this key stands in a team outside the session's scope")
             # A key that was used for another team before; an issue that people have moved since is no mismatch.
             issue.replay_mismatch = not any(former.startswith(f"{team.key}-") for former in found.previous)
         issue.replayed = context.create_id is not None
