@@ -338,9 +338,10 @@ def _check_place(given: TokenPlace, where: str, provider: str) -> None:
     if any("\0" in word for word in given.command):
         raise ConfigError(f"{where}.command: holds a NUL; remove it")
     program = given.command[0] if given.command else "/"
-    paths = (("file", given.file), ("key_file", given.key_file), ("client_secret_file", given.client_secret_file))
-    for key, path in (*paths, ("command", program)):
-        if path and not Path(path).is_absolute():
+    files = {"file": given.file, "key_file": given.key_file, "client_secret_file": given.client_secret_file}
+    paths = {key: path for key, path in files.items() if path} | {"command": program}
+    for key, path in paths.items():
+        if not Path(path).is_absolute():
             raise ConfigError(f"{where}.{key}: {path!r} is no absolute path")
 
 

@@ -1,7 +1,8 @@
 """``python -m compass_forged.emulator``: the forge as a process of its own, for demos and end-to-end tests.
 
-It prints one line, a JSON object: ``url`` of the GitHub half with ``token_files`` by login, ``linear_url`` of the Linear
-half with ``linear_token_file``, and ``control_token_file`` for both; then it serves until SIGTERM or SIGINT and exits 0. Tokens are only ever in files that nobody else can read.
+It prints one line, a JSON object: ``url`` of the GitHub half with ``token_files`` by login, ``linear_url`` of the
+Linear half with ``linear_token_file``, and ``control_token_file`` for both; then it serves until SIGTERM or SIGINT and
+exits 0. Tokens are only ever in files that nobody else can read.
 """
 
 import json
@@ -98,7 +99,7 @@ def main(port: int, linear_port: int, seed_file: Path | None, folder: Path | Non
             trio.run(run, forge, linear, port, linear_port, announcement)
         except* OSError as errors:
             ports = f"port {port} or {linear_port}" if linear_port else f"port {port}"
-            raise click.ClickException(f"{ports}: {errors.exceptions[0]}; choose another") from None
+            raise click.ClickException(f"{ports}: {errors.exceptions[0]}; choose another with --port") from None
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def test_an_answer_tells_both_limits() -> None:
 def test_either_limit_shuts_the_gate_at_its_reserve(requests: int, points: int, opens: bool) -> None:
     budget = Budget(BudgetSettings(reserve=10))
     budget.spend("read", "core", 0.0)
-    budget.settle("read", "core", 0.0, 0.0, reading=DIALECT.reading(HttpAnswer(200, headers(requests, points))))
+    budget.settle("read", "core", 0.0, reading=DIALECT.reading(HttpAnswer(200, headers(requests, points))))
     for kind in ("read", "write"):
         delay = budget.opens_in(kind, "core", 0.0)  # type: ignore[arg-type] -- both are kinds
         assert (delay == 0) is opens
@@ -156,12 +156,12 @@ def test_requests_in_flight_count_as_the_dearest_that_there_are() -> None:
     budget = Budget(BudgetSettings(reserve=0))
     budget.spend("read", "core", 0.0)
     reading = DIALECT.reading(HttpAnswer(200, headers(5000, DEAREST_POINTS * 3)))
-    budget.settle("read", "core", 0.0, 0.0, reading=reading)
+    budget.settle("read", "core", 0.0, reading=reading)
     for _ in range(3):
         assert budget.opens_in("read", "core", 0.0) == 0
         budget.spend("read", "core", 0.0)
     assert budget.opens_in("read", "core", 0.0) > 0
-    budget.settle("read", "core", 0.0, 0.0, sent=False)
+    budget.settle("read", "core", 0.0, sent=False)
     assert budget.opens_in("read", "core", 0.0) == 0
     assert {one.resource: one.in_flight for one in budget.status(0.0).resources} == {
         "core": 2,
@@ -174,7 +174,7 @@ def test_an_answer_that_tells_nothing_has_cost_as_much_as_the_dearest() -> None:
     budget = Budget()
     for reading in (DIALECT.reading(HttpAnswer(200, headers(5000, 1_000_000))), None):
         budget.spend("read", "core", 0.0)
-        budget.settle("read", "core", 0.0, 0.0, reading=reading)
+        budget.settle("read", "core", 0.0, reading=reading)
     left = {one.resource: one.remaining for one in budget.status(0.0).resources}
     assert (left["requests"], left["complexity"]) == (4999, 1_000_000 - DEAREST_POINTS)
 

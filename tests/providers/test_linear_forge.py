@@ -361,6 +361,30 @@ async def test_a_team_is_looked_up_once(autojump_clock: MockClock) -> None:
     assert asked(forge, "TeamByKey") == 2
 
 
+async def test_reads_at_once_are_each_answered_with_their_own_and_the_same_ones_by_one_request(
+    autojump_clock: MockClock,
+) -> None:
+    forge = new_forge()
+    team = forge.state.team("ENG")
+    for number in range(2, 9):
+        forge.state.add_issue(team, Authorship(external="someone"), f"Issue {number}")
+    linear = on_forge(forge)
+    await linear.get_issue(GetIssue(repo="ENG", issue_number=1), fresh())
+    forge.script.add(Rule(path="/graphql/IssueByNumber", times=8, delay=1))
+    numbers = []
+
+    async def read(number: int) -> None:
+        numbers.append((number, (await linear.get_issue(GetIssue(repo="ENG", issue_number=number), fresh())).number))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(1, 9):
+            for _ in range(3):
+                nursery.start_soon(read, number)
+
+    assert sorted(numbers) == [(number, number) for number in range(1, 9) for _ in range(3)]
+    assert asked(forge, "IssueByNumber") == 9
+
+
 async def test_those_who_wait_for_a_look_up_that_is_cancelled_are_answered(autojump_clock: MockClock) -> None:
     forge = new_forge()
     forge.script.add(Rule(path="/graphql/TeamByKey", delay=5))
