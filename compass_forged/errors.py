@@ -113,6 +113,24 @@ class BadReview(ForgeError):
     """The review cannot be made as it was asked for: the agent's fault. Nothing was written."""
 
 
+class BadArgument(ForgeError):
+    """A value breaks a rule that this forge has of its own: the agent's fault. Raised before anything is written."""
+
+
+class BadRequest(ForgeError):
+    """The forge does not take the form of a request: this program's own fault, or the forge has changed.
+
+    Attributes:
+        status: the HTTP status of the answer.
+    """
+
+    outcome: Outcome = "rejected"
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
 class PullRequestExists(ForgeError):
     """The forge refused a pull request since one stands for that head and base. Whose it is, the service decides.
 

@@ -268,7 +268,11 @@ def _from_forge(error: ForgeError) -> CallError:  # noqa: C901, PLR0911 -- a tab
             return CallError(
                 "internal", f"the forge answered {error.status} and its answer cannot be used", outcome=error.outcome
             )
-        case errors.BadRepo() | errors.BadCursor() | errors.BadReview():
+        case errors.BadRequest():
+            return CallError(
+                "internal", f"the forge does not take the daemon's request: {error}", outcome=error.outcome
+            )
+        case errors.BadRepo() | errors.BadCursor() | errors.BadReview() | errors.BadArgument():
             return invalid(str(error))
         case errors.PullRequestExists():
             shown = f": {error.number}" if error.number else ", and the forge does not show which"

@@ -315,6 +315,8 @@ class CallContext:
             Where this is None, a read is followed and a write is not.
         waits_on: the guard of the create that this one has joined, while it waits for that one's end: if the call is
             given up meanwhile, the other's sending decides what is known.
+        create_id: of a keyed create, 16 bytes that stand for its agent and key and that nobody can tell beforehand; a
+            provider whose forge takes an id from the client makes it of them. None for a keyless create.
     """
 
     container: str
@@ -323,6 +325,7 @@ class CallContext:
     coordinate: str = ""
     may_touch: Callable[[str], bool] | None = None
     waits_on: WriteGuard | None = None
+    create_id: bytes | None = None
 
 
 class Provider(Protocol):

@@ -28,7 +28,7 @@ from compass_forged.errors import (
     StoreUnavailable,
     ValueRefused,
 )
-from compass_forged.fingerprint import coordinate_text, create_ref, request_fingerprint
+from compass_forged.fingerprint import coordinate_text, create_id, create_ref, request_fingerprint
 from compass_forged.observability import Counters, get_logger
 from compass_forged.policy import to_call_error
 from compass_forged.ports import ArtifactKind, AuthoredArtifact, Coordinate, Store, Work, WriteGuard
@@ -163,6 +163,8 @@ class Creates:
             self._check_create()
         ref = self._ref(bound, key)
         stamped = msgspec.structs.replace(arm, body=bound.stamp(arm.body, ref=ref))  # 6. stamp
+        if key:
+            bound.context.create_id = create_id(self._ref_secret, agent_id=key[0], client_request_id=key[1])
         try:
             made = await _post(bound, stamped)  # 7. provider
         except PullRequestExists as refused:
