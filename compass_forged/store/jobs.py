@@ -6,6 +6,7 @@ leaves nothing of it: then each is sent again by itself, which decides whose err
 lock that it waits for, is never its neighbour's, and every caller has the answer that it would have had alone.
 """
 
+import copy
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
@@ -145,8 +146,8 @@ class Together(Job[list[Row]]):
     def settle(self, answer: outcome.Maybe[list[Row]]) -> None:
         """Tell each caller its own answer, or all of them what befell all."""
         if isinstance(answer, outcome.Error):
-            for job in self._jobs:
-                job.settle(outcome.Error(answer.error))
+            for job in self._jobs:  # an exception of its own for each: raising writes into it
+                job.settle(outcome.Error(copy.copy(answer.error)))
             return
         rows = {row["position"]: row for row in answer.unwrap()}
         for position, job in enumerate(self._jobs, start=1):

@@ -1,8 +1,10 @@
 """How often each operation asks the database: round trips, counted on the wire."""
 
+import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from compass_forged.observability import Counters
@@ -14,15 +16,22 @@ from compass_forged.store.postgres import PostgresStore, open_postgres_store
 from compass_forged.wire.schema import (
     Arm,
     CommentOnIssue,
+    CommentOnPullRequest,
     CreateIssue,
+    CreatePullRequest,
+    ErrorResult,
     ForgeCall,
     GetIssue,
+    GetPullRequest,
     IssuesResult,
     ListIssues,
     ResultArm,
+    SubmitReview,
+    Subscribe,
+    Unsubscribe,
 )
 from tests.support.relay import Relay, relayed
-from tests.support.service import Guard, issue_of
+from tests.support.service import Guard
 from tests.support.stores import EMPTY, HOST, PATIENT, authored, bind, issue, shared_database
 
 pytestmark = pytest.mark.postgres
@@ -101,37 +110,53 @@ async def test_a_method_asks_no_more_than_its_budget(counted: Counted, method: s
 
 
 CREATE = CreateIssue(repo="acme/app", title="A title")
-CALLS: dict[str, tuple[int, Arm, bool]] = {
-    "keyed create": (2, CREATE, True),
-    "keyless create": (1, CREATE, False),
-    "comment": (0, CommentOnIssue(repo="acme/app", issue_number=1, body="A remark."), False),
-    "read": (1, GetIssue(repo="acme/app", issue_number=1), False),
-    "page of 30": (1, ListIssues(repo="acme/app", limit=30), False),
+PULL = CreatePullRequest(repo="acme/app", title="A title", head_ref="a-branch")
+CALLS: dict[str, tuple[int, Callable[[Counted, int], Arm], bool]] = {
+    "keyed issue": (2, lambda _at, _turn: CREATE, True),
+    "keyless issue": (1, lambda _at, _turn: CREATE, False),
+    "keyed pull request": (2, lambda _at, turn: msgspec.structs.replace(PULL, head_ref=f"branch-{turn}"), True),
+    "comment on an issue": (0, lambda _at, _turn: CommentOnIssue(repo="acme/app", issue_number=1, body="So."), False),
+    "comment on a pull request": (
+        0,
+        lambda _at, _turn: CommentOnPullRequest(repo="acme/app", pull_number=31, body="So."),
+        False,
+    ),
+    "review": (
+        0,
+        lambda _at, _turn: SubmitReview(repo="acme/app", pull_number=31, verdict="comment", body="So."),
+        False,
+    ),
+    "issue read": (1, lambda _at, _turn: GetIssue(repo="acme/app", issue_number=1), False),
+    "pull request read": (1, lambda _at, _turn: GetPullRequest(repo="acme/app", pull_number=31), False),
+    "page of 30": (1, lambda _at, _turn: ListIssues(repo="acme/app", limit=30), False),
+    "subscribe": (1, lambda _at, _turn: Subscribe(repo="acme/app", kind="issue", number=1), False),
+    "unsubscribe": (1, lambda at, _turn: Unsubscribe(subscription_id=at.subscription_id), False),
 }
 
 
 @pytest.mark.parametrize("kind", CALLS)
 async def test_a_call_asks_no_more_than_its_budget(counted: Counted, kind: str) -> None:
     budget, arm, keyed = CALLS[kind]
-    forge = FakeProvider(host="github.com")
-    registry = Registry([Entry("github", "github.com", forge)])
+    author, reviewer = FakeProvider(host="github.com"), FakeProvider(host="github.com")
+    reviewer.pull_requests = author.pull_requests
+    registry = Registry([Entry("github", "github.com", author, reviewer)])
     service = ForgeService(counted.store, registry, ref_secret=bytes(32), counters=Counters())
     caller = Caller(counted.session.account, "s-1", "c1")
-    keys = iter(f"key-{number}" for number in range(100, 200))
-
-    async def run(asked: Arm, key: str = "") -> ResultArm:
-        return await service.execute(
-            caller, ForgeCall(call_id="1", arm=asked, client_request_id=key), CallContext("c1", Guard())
-        )
-
-    for _ in range(30):  # the artifacts of the fixture are of numbers that this forge gives again
-        forge_number = issue_of(await run(CREATE, next(keys))).number
-    assert forge_number >= 30
+    turns = itertools.count(100)
     result: list[ResultArm] = []
 
-    async def ask(_counted: Counted) -> None:
-        result.append(await run(arm, next(keys) if keyed else ""))
+    async def run(asked: Arm, key: str = "") -> None:
+        call = ForgeCall(call_id="1", arm=asked, client_request_id=key)
+        result.append(await service.execute(caller, call, CallContext("c1", Guard())))
+        assert not isinstance(result[-1], ErrorResult), result[-1]
 
+    async def ask(at: Counted) -> None:
+        turn = next(turns)
+        await run(arm(at, turn), f"key-{turn}" if keyed else "")
+
+    for _ in range(30):
+        await run(CREATE)
+    await run(PULL)
     assert await counted.cost(ask) == budget
     if isinstance(result[-1], IssuesResult):
         items = result[-1].items

@@ -1,9 +1,12 @@
 """Records that wait together are sent together, and nobody can tell but by the clock."""
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import asyncpg
 import pytest
 import trio
 import trio.testing
@@ -341,9 +344,7 @@ async def test_an_answer_that_was_lost_is_told_to_all_and_recording_again_change
         relay.lose = lambda text: b"key-1" in text  # where it has its parameters, and not where it is prepared
         assert await record_all(store, artifacts) == [StoreUnavailable] * 3
         relay.lose = lambda _text: False
-        with trio.fail_after(30):
-            while not store.available:  # noqa: ASYNC110 -- another task's state
-                await trio.sleep(0.01)
+        await until(lambda: store.available)
         for artifact in artifacts:  # it was done, and nobody heard of it
             assert (
                 await store.authored_artifact_by_request_id(scout.agent_id, str(artifact.client_request_id)) == artifact
@@ -358,6 +359,38 @@ async def scout_dsn() -> str:
     async with open_postgres_store(dsn, connections=1, timeouts=PATIENT, apply_migrations=False) as store:
         await empty(store)
     return dsn
+
+
+async def test_each_caller_has_an_error_of_its_own(store: PostgresStore, scout: Account) -> None:
+    raised: list[StoreUnavailable] = []
+
+    async def record(number: int) -> None:
+        try:
+            await store.record_authored_artifact(authored(issue(number), scout))
+        except StoreUnavailable as error:
+            raised.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store._bridge.fetch, SLEEP, 0.05)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Executor, "fetch", lost)
+            for number in (1, 2, 3):
+                nursery.start_soon(record, number)
+            await until(lambda: len(raised) == 3)
+    assert len({str(error) for error in raised}) == 1
+    assert len({id(error) for error in raised}) == 3
+
+
+async def lost(_self: Executor, _statement: Statement, *_arguments: object) -> list[Row]:
+    await asyncio.sleep(0)
+    raise asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    with trio.fail_after(30):
+        while not holds():  # noqa: ASYNC110 -- another task's state
+            await trio.sleep(0.01)
 
 
 async def test_the_very_same_record_from_many_sides_at_once_is_one_row_and_no_conflict(scout_dsn: str) -> None:
@@ -378,24 +411,35 @@ async def test_the_very_same_record_from_many_sides_at_once_is_one_row_and_no_co
 
 async def test_a_storm_of_cancellations_leaves_connections_and_index_whole(scout_dsn: str) -> None:
     """Every record that was answered stands; every one that stands is whole; the store goes on."""
+    numbers = itertools.count(1)
     answered: set[int] = set()
+    given_up: set[int] = set()
     async with open_postgres_store(scout_dsn, connections=2, timeouts=PATIENT, apply_migrations=False) as store:
         scout = (await bind(store, "scout")).account
 
-        async def record(number: int) -> None:
-            with trio.move_on_after((number * 7919 % 100) / 4_000):  # up to 25 ms, not in the order of starting
+        async def record(number: int, seconds: float) -> None:
+            with trio.move_on_after(seconds) as deadline:
                 await store.record_authored_artifact(authored(issue(number), scout, f"key-{number}"))
-                answered.add(number)
+            (given_up if deadline.cancelled_caught else answered).add(number)
 
-        async with trio.open_nursery() as nursery:
-            for number in range(1, 301):
-                nursery.start_soon(record, number)
-                if number % 16 == 0:
-                    await trio.sleep(0.001)
-        assert 0 < len(answered) < 300
-        kept = {row.coordinate.number: row for row in await store.list_authored_artifacts(limit=1000)}
+        async def storm(seconds: float) -> float:
+            """Thirty at once, given up at moments spread over this time; how long they took."""
+            began = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                for place in range(30):
+                    nursery.start_soon(record, next(numbers), seconds * (place * 7 % 30) / 30)
+            return trio.current_time() - began
+
+        usual = min([await storm(1000.0) for _ in range(3)])
+        rounds = 0
+        while rounds < 12 or not given_up or len(answered) == 90:  # bounded by the test's own deadline
+            await storm(usual * (0.5, 1.0, 2.0, 4.0)[rounds % 4])
+            rounds += 1
+        kept = {row.coordinate.number: row for row in await store.list_authored_artifacts(limit=10_000)}
         assert answered <= kept.keys()
         assert all(row == authored(issue(number), scout, f"key-{number}") for number, row in kept.items())
-        assert await record_all(store, [authored(issue(n), scout, f"key-{n}") for n in range(1, 301)]) == [None] * 300
+        everything = sorted(answered | given_up)
+        again = [authored(issue(number), scout, f"key-{number}") for number in everything]
+        assert await record_all(store, again) == [None] * len(again)
         assert store.available
-    assert psql(scout_dsn, "SELECT count(*) FROM forge_authored_artifacts") == "300"
+    assert psql(scout_dsn, "SELECT count(*) FROM forge_authored_artifacts") == str(len(everything))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote, urlencode
@@ -90,7 +91,12 @@ def _holder() -> tuple[str, str]:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.communicate(timeout=30)  # closes the pipe, and waits
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.stdout.read()  # ends when the server has stopped
+    with suppress(subprocess.TimeoutExpired):  # on a busy machine the holder removes its many files alone
+        process.wait(30)
 
 
 def hold() -> None:
@@ -98,6 +104,7 @@ def hold() -> None:
     configure_logging("json", level="warning")  # to stderr: stdout is for the place alone
     with tempfile.TemporaryDirectory(prefix="forged-test-", ignore_cleanup_errors=True) as folder:
         trio.run(_hold, Path(folder))
+        sys.stdout.close()
 
 
 async def _hold(folder: Path) -> None:
