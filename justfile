@@ -17,7 +17,7 @@ format-check:
 # docs/adr); 114 and 128 misread a task_status that is passed on; 910 to 913 ask for a checkpoint on every path, which a fast path must not have; 900 is an opt-in style.
 lint:
     {{bin}}/ruff check .
-    {{bin}}/flake8-async --enable=ASYNC --disable=ASYNC114,ASYNC127,ASYNC128,ASYNC900,ASYNC910,ASYNC911,ASYNC912,ASYNC913 $(git ls-files "*.py")
+    git ls-files "*.py" | xargs -P 2 -n 40 {{bin}}/flake8-async --enable=ASYNC --disable=ASYNC114,ASYNC127,ASYNC128,ASYNC900,ASYNC910,ASYNC911,ASYNC912,ASYNC913
 
 types:
     {{bin}}/mypy
@@ -60,6 +60,7 @@ fuzz count="1000000":
 kills count="1000":
     {{bin}}/python bench/kill_daemon.py --count {{count}}
 
-# Regenerate the golden bytes of the wire after a wanted change.
+# Regenerate after a wanted change: the golden bytes of the wire, and what a model sees of the tools.
 golden:
     {{bin}}/python -m tests.support.golden_frames > tests/wire/golden.json
+    {{bin}}/python -m tests.support.golden_tools

@@ -4,15 +4,16 @@
 
 Client and server are separate processes on one Unix socket. The daemon is all there (gateway, hub, service, stamp, log)
 over the memory store and a provider that waits once. The echo answers the same bytes with as many bytes and knows
-nothing; gRPC does the same through its asyncio server, Connect through uvicorn. Every server is spoken to by its like:
-the daemon, the echo and Connect by a light client of blocking sockets, then the daemon by the agent library, the echo
-by the least trio client, gRPC by its own. All cells of a repetition run one after the other, in turning order; a ratio
-is taken within a repetition, and its median over them is shown.
+nothing. gRPC (grpc.aio) and Connect (its own library for Python under uvicorn) take the same call as a protobuf
+message with a deadline, decode it, wait once, and encode a reply with the same fields; they check, stamp, record and
+log nothing. Beside them, for information, gRPC with bytes in and bytes out and no deadline, and a bare ASGI handler
+that decodes nothing. Every server is spoken to by its like: the daemon, the echo and Connect by a light client of
+blocking sockets, then the daemon by the agent library, the echo by the least trio client, gRPC by its own. All cells of
+a repetition run one after the other, in turning order; a ratio is taken within a repetition, and its median over them
+is shown.
 """
 
 import argparse
-import re
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,11 +26,12 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, its own folder is all that is there
 
-from bench.support.cells import PATIENCE_SECONDS, Cell, Contender, Pattern, Sample
-from bench.support.connect import HttpTemplate
+from bench.support.cells import PATIENCE_SECONDS, Cell, Pattern, Sample
+from bench.support.connect import HttpTemplate, reply_bytes
 from bench.support.goals import Direction, Measured, goals_table, measured, ratios
-from bench.support.messages import Operation, template_of
+from bench.support.messages import Operation, arm_of
 from bench.support.processes import Child, ChildFailed, child
+from bench.support.protobufs import Calls
 from bench.support.report import Result, Row, result_of, table
 from bench.support.setup import (
     BODY_BYTES,
@@ -47,12 +49,11 @@ from compass_forged.wire.frames import HEADER_BYTES
 _NUMBERS_PER_CELL: Final = 10_000_000
 _FLEET: Final = 200
 _LARGE_BODY_BYTES: Final = 60 * 1024
-_CONNECT: Final = {"connect": "httptools", "connect_h11": "h11"}
-"""Connect's server under each HTTP parser that uvicorn has: the one in C, and the one of a plain installation."""
 _NOTES: Final = (
     "Medians (min..max) over the repetitions; a ratio is ours / reference within a repetition, then its median.",
-    "Of calls/s more is better, of all else less. The echo has no codec and does not wait; gRPC's handler waits once,",
-    "and so does the daemon's provider. The daemon's log: JSON lines at info, one a call, to the null device.",
+    "Of calls/s more is better, of all else less. The echo has no codec and does not wait; the handlers of gRPC and",
+    "Connect wait once, and so does the daemon's provider. grpc_bytes: no messages and no deadline. asgi: a bare",
+    "handler that decodes nothing. The daemon's log: JSON lines at info, one a call, to the null device.",
     "Store: memory. No budget gate.",
 )
 
@@ -115,34 +116,38 @@ class _Setup:
         daemon.line(PATIENCE_SECONDS)
         sockets = open_containers(scratch / "run" / "control.sock", range(_FLEET))
         self.exchanges = {size: exchange(sockets[0], operation, size) for size in (BODY_BYTES, _LARGE_BODY_BYTES)}
-        each, joined, grpc = (str(scratch / f"{name}.sock") for name in ("echo", "joined", "grpc"))
+        each, joined, grpc, connect, asgi = (
+            str(scratch / f"{name}.sock") for name in ("echo", "joined", "grpc", "connect", "asgi")
+        )
         echo = stack.enter_context(child("bench.support.serve_echo", each, joined, self._sizes(0), scratch=scratch))
         grpc_server = stack.enter_context(
             child("bench.support.serve_grpc", grpc, self._sizes(HEADER_BYTES), scratch=scratch)
         )
-        for server in (echo, grpc_server):
+        message = Calls(arm_of(operation, BODY_BYTES))
+        connect_server = stack.enter_context(child("bench.support.serve_connect", connect, scratch=scratch))
+        sizes = msgspec.json.encode(message.sizes()).decode()
+        asgi_server = stack.enter_context(child("bench.support.serve_asgi", asgi, sizes, scratch=scratch))
+        for server in (echo, grpc_server, connect_server, asgi_server):
             server.line(PATIENCE_SECONDS)
         self.ours = Target("ours", daemon.pid, sockets)
         self.echo = Target("echo", echo.pid, [each])
         self.joined = Target("echo", echo.pid, [joined])
         self.grpc = Target("grpc", grpc_server.pid, [grpc])
-        self.connect = {}
-        for name, parser_of_http in _CONNECT.items():
-            path = str(scratch / f"{name}.sock")
-            server = stack.enter_context(
-                child("bench.support.serve_connect", path, self._sizes(HEADER_BYTES), parser_of_http, scratch=scratch)
-            )
-            server.line(PATIENCE_SECONDS)
-            self.connect[name] = Target("connect", server.pid, [path])
-            self._http_reply_bytes = _http_reply_bytes(path, operation)
+        self.grpc_bytes = Target("grpc_bytes", grpc_server.pid, [grpc])
+        self.over_http = {
+            "connect": Target("connect", connect_server.pid, [connect]),
+            "asgi": Target("connect", asgi_server.pid, [asgi]),
+        }
+        request = HttpTemplate(message.template())
+        self._http_reply_bytes = {path: reply_bytes(path, request, PATIENCE_SECONDS) for path in (connect, asgi)}
         self.light, self.library, self.grpc_load = (
             stack.enter_context(child(f"bench.support.load_{name}", scratch=scratch))
             for name in ("light", "library", "grpc")
         )
 
-    def reply_bytes(self, contender: Contender, body_bytes: int) -> int:
+    def reply_bytes(self, target: Target, body_bytes: int) -> int:
         """The size of a contender's whole reply."""
-        return self._http_reply_bytes if contender == "connect" else self.exchanges[body_bytes][1]
+        return self._http_reply_bytes.get(target.sockets[0], self.exchanges[body_bytes][1])
 
     def _sizes(self, off: int) -> str:
         sizes = {str(request - off): reply - off for request, reply in self.exchanges.values()}
@@ -159,42 +164,18 @@ class _Setup:
                 yield _Match(row, "echo", shape, self.joined, self.light)
                 # HTTP/1.1 has no multiplexing: as many calls in flight are as many connections kept alive.
                 spread = _Shape("pipelined", shape.title, "fleet", shape.concurrency)
-                for name, target in self.connect.items():
+                for name, target in self.over_http.items():
                     yield _Match(light, name, spread, target, self.light)
             library = (shape.key, shape.title, "library")
             yield _Match(library, "echo", shape, self.echo, self.library)
             yield _Match(library, "ours", shape, self.ours, self.library)
             yield _Match(library, "grpc", shape, self.grpc, self.grpc_load)
-
-
-def _http_reply_bytes(path: str, operation: Operation) -> int:
-    """The size of Connect's whole reply, head included.
-
-    Raises:
-        ChildFailed: it is no success.
-    """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(PATIENCE_SECONDS)
-        connection.connect(path)
-        connection.sendall(HttpTemplate(template_of(operation, BODY_BYTES)).frame(1))
-        received = b""
-        while True:
-            data = connection.recv(1 << 16)
-            received += data
-            head, blank, body = received.partition(b"\r\n\r\n")
-            length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-            if blank and length and len(body) >= int(length[1]):
-                break
-            if not data:
-                raise ChildFailed(f"Connect's server ended its reply early: {received[:200]!r}")
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise ChildFailed(f"Connect's server refuses the benchmark's call: {head!r}")
-    return len(received)
+            yield _Match(library, "grpc_bytes", shape, self.grpc_bytes, self.grpc_load)
 
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """Ours over a contender's in one metric, and where each of the two stands."""
+    """Ours over a contender's in one metric, and where each of the two stands; without a bound for information."""
 
     key: str
     title: str
@@ -202,7 +183,7 @@ class _Goal:
     ours: tuple[str, str]
     contender: str
     theirs: tuple[str, str]
-    bound: tuple[Direction, float]
+    bound: tuple[Direction, float] | None
 
 
 _GOALS: Final = (
@@ -246,8 +227,17 @@ _GOALS: Final = (
         ("at least", 10),
     ),
     _Goal(
+        "pipelined_grpc_bytes",
+        "64 in flight, each with its own client: calls/s / gRPC without messages and deadlines",
+        "calls_per_second",
+        ("pipelined", "library"),
+        "grpc_bytes",
+        ("pipelined", "library"),
+        None,
+    ),
+    _Goal(
         "pipelined_connect",
-        "64 in flight, light client: calls/s / Connect on uvicorn and httptools",
+        "64 in flight, light client: calls/s / Connect",
         "calls_per_second",
         ("pipelined", "light"),
         "connect",
@@ -255,13 +245,13 @@ _GOALS: Final = (
         ("at least", 4),
     ),
     _Goal(
-        "pipelined_connect_h11",
-        "64 in flight, light client: calls/s / Connect on uvicorn and h11",
+        "pipelined_asgi",
+        "64 in flight, light client: calls/s / a bare ASGI handler that decodes nothing",
         "calls_per_second",
         ("pipelined", "light"),
-        "connect_h11",
+        "asgi",
         ("pipelined", "light"),
-        ("at least", 4),
+        None,
     ),
     _Goal(
         "fleet_grpc",
@@ -280,6 +270,33 @@ _GOALS: Final = (
         "grpc",
         ("fleet", "library"),
         ("at least", 5),
+    ),
+    _Goal(
+        "pipelined_grpc_cpu",
+        "64 in flight, each with its own client: CPU of both per call / gRPC",
+        "cpu_us",
+        ("pipelined", "library"),
+        "grpc",
+        ("pipelined", "library"),
+        None,
+    ),
+    _Goal(
+        "fleet_grpc_cpu",
+        "200 connections, each with its own client: CPU of both per call / gRPC",
+        "cpu_us",
+        ("fleet", "library"),
+        "grpc",
+        ("fleet", "library"),
+        None,
+    ),
+    _Goal(
+        "pipelined_connect_cpu",
+        "64 in flight, light client: CPU of the server per call / Connect",
+        "server_us",
+        ("pipelined", "light"),
+        "connect",
+        ("pipelined", "light"),
+        None,
     ),
     _Goal(
         "large_grpc",
@@ -315,7 +332,7 @@ def _measure(setup: _Setup, settings: _Settings) -> list[Result]:
                 server_pid=match.target.pid,
                 operation=settings.operation,
                 body_bytes=match.shape.body_bytes,
-                reply_bytes=setup.reply_bytes(match.target.contender, match.shape.body_bytes),
+                reply_bytes=setup.reply_bytes(match.target, match.shape.body_bytes),
                 first_number=cells * _NUMBERS_PER_CELL,
                 warm_seconds=settings.warm_seconds,
                 seconds=settings.seconds,

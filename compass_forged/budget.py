@@ -78,12 +78,25 @@ class BudgetSettings:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one answer said of a limit: ``resets_in`` is in seconds from the answer on."""
+    """What one answer said of a limit.
+
+    Attributes:
+        resource: the limit's name.
+        limit: how much a window holds; None where the answer does not tell.
+        remaining: how much of it is left.
+        resets_in: seconds from the answer on.
+        cost: the most that one request takes of it.
+        shared: whether every request takes of it, whatever resource it was admitted for.
+        also: what the same answer said of further limits.
+    """
 
     resource: str
     limit: int | None
     remaining: int
     resets_in: float
+    cost: int = 1
+    shared: bool = False
+    also: tuple["Reading", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +126,8 @@ class _Bucket:
     remaining: int | None = None
     reset_at: float | None = None
     in_flight: int = 0
+    cost: int = 1
+    shared: bool = False
 
     def roll(self, now: float) -> None:
         """Past its reset a window is over: what the next one holds is the limit, until an answer tells more."""
@@ -130,15 +145,16 @@ class _Bucket:
             self.remaining = min(self.remaining, reading.remaining)
             self.reset_at = max(self.reset_at, reset_at)
         self.limit = reading.limit if reading.limit is not None else self.limit
+        self.cost, self.shared = reading.cost, reading.shared
 
-    def opens_in(self, floor: int, now: float) -> float:
+    def opens_in(self, floor: int, in_flight: int, now: float) -> float:
         self.roll(now)
-        if self.remaining is None or self.remaining - self.in_flight > floor:
+        if self.remaining is None or self.remaining - in_flight * self.cost >= floor + self.cost:
             return 0.0
         if self.reset_at is not None:
             return self.reset_at - now
         # A fresh window of which nothing is known yet: one request at a time finds out.
-        return math.inf if self.in_flight else 0.0
+        return math.inf if in_flight else 0.0
 
 
 @dataclass(slots=True)
@@ -147,6 +163,7 @@ class Budget:
 
     settings: BudgetSettings = field(default_factory=BudgetSettings)
     _buckets: dict[str, _Bucket] = field(default_factory=dict[str, _Bucket])
+    _in_flight: int = 0
     _paced_until: float = -math.inf
     _closed_until: float = -math.inf
     _strikes: int = 0
@@ -163,9 +180,8 @@ class Budget:
     def opens_in(self, kind: Kind, resource: str, now: float) -> float:
         """Seconds until a request of this kind may go: 0 now; ``inf`` if only an answer in flight can tell."""
         delay = max(0.0, self._closed_until - now, self._points.opens_in(now, _points(kind)))
-        bucket = self._buckets.get(resource)
-        if bucket is not None:
-            delay = max(delay, bucket.opens_in(self._floor(kind, bucket), now))
+        for bucket in self._drawn_on(resource):
+            delay = max(delay, bucket.opens_in(self._floor(kind, bucket), self._spent_on(bucket), now))
         if kind == "write":
             delay = max(delay, self._creation_opens_in(now))
         return delay if delay > _NEGLIGIBLE_SECONDS else 0.0
@@ -173,6 +189,7 @@ class Budget:
     def spend(self, kind: Kind, resource: str, now: float) -> None:
         """Count a request as sent. Every ``spend`` needs one ``settle``."""
         self._buckets.setdefault(resource, _Bucket()).in_flight += 1
+        self._in_flight += 1
         self._points.begin(_points(kind))
         if kind == "write":
             self._minute.begin()
@@ -200,20 +217,23 @@ class Budget:
             created: False if the forge definitely made nothing: such a write is none of the creations that a minute
                 and an hour may have, though it keeps its turn in the pace.
         """
-        bucket = self._buckets.setdefault(resource, _Bucket())
-        bucket.in_flight -= 1
+        self._buckets.setdefault(resource, _Bucket()).in_flight -= 1
+        self._in_flight -= 1
         self._points.end(now, _points(kind), counts=sent)
         if kind == "write":
             self._minute.end(now, counts=sent and created)
             self._hour.end(now, counts=sent and created)
             if not sent:  # the forge has not been asked at all: its turn in the pace is given back
                 self._paced_until -= self.settings.creation_interval
-        if sent and reading is None and bucket.remaining is not None:
-            bucket.remaining = max(0, bucket.remaining - 1)
+        if sent and reading is None:
+            for bucket in self._drawn_on(resource):
+                if bucket.remaining is not None:
+                    bucket.remaining = max(0, bucket.remaining - bucket.cost)
         if reading is not None:
-            told = self._buckets.setdefault(reading.resource, _Bucket())
-            told.roll(now)
-            told.observe(reading, now)
+            for one in (reading, *reading.also):
+                told = self._buckets.setdefault(one.resource, _Bucket())
+                told.roll(now)
+                told.observe(one, now)
 
     def throttle(self, retry_after: float | None, now: float) -> float:
         """The forge wants to be left alone: close everything. Returns the seconds until it opens.
@@ -253,16 +273,25 @@ class Budget:
                     limit=bucket.limit,
                     remaining=bucket.remaining,
                     resets_in=None if bucket.reset_at is None else bucket.reset_at - now,
-                    in_flight=bucket.in_flight,
+                    in_flight=self._spent_on(bucket),
                 )
                 for name, bucket in sorted(self._buckets.items())
             ),
         )
 
+    def _drawn_on(self, resource: str) -> list[_Bucket]:
+        """The limits that a request for ``resource`` takes of, as far as they are known."""
+        return [bucket for name, bucket in self._buckets.items() if name == resource or bucket.shared]
+
+    def _spent_on(self, bucket: _Bucket) -> int:
+        """How many requests in flight take of a limit."""
+        return self._in_flight if bucket.shared else bucket.in_flight
+
     def _floor(self, kind: Kind, bucket: _Bucket) -> int:
+        reserve = self.settings.reserve * bucket.cost
         if kind != "background" or bucket.limit is None:
-            return self.settings.reserve
-        return max(self.settings.reserve, math.ceil(bucket.limit * self.settings.background_share))
+            return reserve
+        return max(reserve, math.ceil(bucket.limit * self.settings.background_share))
 
     def _burst_seconds(self) -> float:
         return (self.settings.creation_burst - 1) * self.settings.creation_interval

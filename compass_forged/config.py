@@ -24,11 +24,15 @@ DEFAULT_PATH: Final = Path("/etc/compass-forged/config.toml")
 USUAL_VARIABLES: Final[Mapping[tuple[str, str], str]] = {
     ("github", "author"): "GITHUB_FORGE_TOKEN",
     ("github", "reviewer"): "GITHUB_FORGE_REVIEWER_TOKEN",
+    ("linear", "author"): "LINEAR_FORGE_TOKEN",
 }
 """The variables that a role takes its token from where no file names another place."""
 
 _GITHUB_HOST: Final = "github.com"
 _GITHUB_URL: Final = "https://api.github.com"
+_LINEAR_HOST: Final = "linear.app"
+_LINEAR_URL: Final = "https://api.linear.app"
+_PROVIDERS: Final = ("github", "linear")
 _DSN_SECRETS: Final = frozenset({"password", "sslpassword"})
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(?::[0-9]{1,5})?", re.ASCII)
 _RUN_DIR_MAX_BYTES: Final = 80
@@ -46,7 +50,9 @@ class StoreVariable(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class TokenPlace(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """Where a role's token comes from: exactly one of ``file``, ``env``, ``command`` and a GitHub App.
+    """Where a role's token comes from: exactly one of ``file``, ``env``, ``command`` and an application.
+
+    GitHub's kind of application is an App with a private key, Linear's an OAuth application with a secret.
 
     Attributes:
         file: a file that holds the token.
@@ -54,9 +60,12 @@ class TokenPlace(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=
         command: a program's absolute path and its arguments; it prints the token.
         refresh_seconds: after how long the command is run again.
         app_id: the App's number; or ``client_id``.
-        client_id: the App's client id; or ``app_id``.
+        client_id: the App's client id; or ``app_id``. Of Linear: the OAuth application's.
         installation_id: the installation whose tokens are used.
         key_file: the App's private key.
+        client_secret_file: a file that holds the OAuth application's secret; or ``client_secret_env``.
+        client_secret_env: the name of a variable that holds it.
+        bearer: of Linear: whether the token is one of OAuth, where its prefix does not tell.
     """
 
     file: str = ""
@@ -67,6 +76,9 @@ class TokenPlace(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=
     client_id: str = ""
     installation_id: Annotated[int, Meta(ge=1)] | None = None
     key_file: str = ""
+    client_secret_file: str = ""
+    client_secret_env: str = ""
+    bearer: bool = False
 
     @property
     def issuer(self) -> str:
@@ -75,7 +87,19 @@ class TokenPlace(Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=
 
 
 class ForgeConfig(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """One ``[[forge]]``: a provider at a host, and where its roles' tokens come from."""
+    """One ``[[forge]]``: a provider at a host, and where its roles' tokens come from.
+
+    Attributes:
+        provider: ``github`` or ``linear``.
+        default: whether calls that name no forge mean this one; of GitHub's exactly one.
+        host: as coordinates have it; of Linear always ``linear.app``.
+        base_url: where the API is.
+        ca_file: a PEM file to trust instead of the public authorities; "" for those.
+        author: writes and reads.
+        reviewer: reviews; Linear has none.
+        create_as_user: of Linear: the name that everything is written under, where the credential is an application's.
+        display_icon_url: of Linear: the picture beside that name.
+    """
 
     provider: str
     default: bool = False
@@ -84,6 +108,8 @@ class ForgeConfig(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True)
     ca_file: str = ""
     author: TokenPlace | None = None
     reviewer: TokenPlace | None = None
+    create_as_user: Annotated[str, Meta(max_length=64)] = "Compass"
+    display_icon_url: Annotated[str, Meta(max_length=512)] = ""
 
 
 class Limits(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -244,37 +270,86 @@ def _listed(config: Config, environ: Mapping[str, str]) -> list[ForgeConfig]:
 
 def _with_usual(forge: ForgeConfig, where: str, index: int, environ: Mapping[str, str]) -> ForgeConfig:
     place = f"{where}: forge[{index}]"
-    if forge.provider != "github":
-        known = "github" if forge.provider in {"linear", "gitlab", "forgejo"} else "github (did you misspell it?)"
-        raise ConfigError(f"{place}.provider: {forge.provider!r} is not there yet; this version has {known}")
+    if forge.provider not in _PROVIDERS:
+        hint = "" if forge.provider in {"gitlab", "forgejo"} else " (did you misspell it?)"
+        raise ConfigError(
+            f"{place}.provider: {forge.provider!r} is not there yet; this version has {', '.join(_PROVIDERS)}{hint}"
+        )
+    if forge.provider == "linear":
+        forge = _as_linear(forge, place)
     roles = {"author": forge.author, "reviewer": forge.reviewer}
     for role, given in roles.items():
         # Only the default forge's: a token for one host must not be shown to another.
-        usual = USUAL_VARIABLES.get((forge.provider, role), "") if forge.default else ""
+        usual = _usual(forge, role)
         if given is None and usual and environ.get(usual):
             roles[role] = TokenPlace(env=usual)
         elif given is not None:
-            _check_place(given, f"{place}.{role}")
+            _check_place(given, f"{place}.{role}", forge.provider)
     if roles["author"] is None:
-        usual = f", or set {USUAL_VARIABLES[forge.provider, 'author']}" if forge.default else ""
-        raise ConfigError(f'{place}.author: missing; write author = {{ file = "…" }}{usual}')
+        usual = _usual(forge, "author")
+        raise ConfigError(
+            f'{place}.author: missing; write author = {{ file = "…" }}' + (f", or set {usual}" if usual else "")
+        )
     return msgspec.structs.replace(forge, **roles)
 
 
-def _check_place(given: TokenPlace, where: str) -> None:
-    is_app = any((given.app_id, given.client_id, given.installation_id, given.key_file))
+def _usual(forge: ForgeConfig, role: str) -> str:
+    """The variable that a role's token is in where the file names no place; "" for none."""
+    # Of GitHub's the default forge's alone: a token for one host must not be shown to another. There is one Linear.
+    usable = forge.provider == "linear" or forge.default
+    return USUAL_VARIABLES.get((forge.provider, role), "") if usable else ""
+
+
+def _as_linear(forge: ForgeConfig, place: str) -> ForgeConfig:
+    """A Linear entry with its own defaults in place of GitHub's."""
+    if forge.default:
+        raise ConfigError(f"{place}.default: only a GitHub forge can be the default; remove it here")
+    if forge.host not in {_GITHUB_HOST, _LINEAR_HOST}:
+        raise ConfigError(f"{place}.host: of Linear it is always {_LINEAR_HOST}; remove it")
+    if forge.reviewer is not None:
+        raise ConfigError(f"{place}.reviewer: Linear has no reviews; remove it")
+    icon = urlsplit(forge.display_icon_url)
+    if forge.display_icon_url and (icon.scheme != "https" or not icon.hostname or not forge.create_as_user):
+        raise ConfigError(f"{place}.display_icon_url: must be an https URL, beside a create_as_user")
+    if not forge.create_as_user.isprintable():
+        raise ConfigError(f"{place}.create_as_user: must be one printable line")
+    base_url = _LINEAR_URL if forge.base_url == _GITHUB_URL else forge.base_url
+    return msgspec.structs.replace(forge, host=_LINEAR_HOST, base_url=base_url)
+
+
+def _check_place(given: TokenPlace, where: str, provider: str) -> None:
+    github_app = (given.app_id, given.installation_id, given.key_file)
+    oauth_app = (given.client_secret_file, given.client_secret_env)
+    is_app = any((*github_app, *oauth_app, given.client_id))
     if sum((bool(given.file), bool(given.env), bool(given.command), is_app)) != 1:
-        raise ConfigError(f"{where}: give exactly one of file, env, command, and app_id with what belongs to it")
-    if is_app:
+        app = "client_id with its secret" if provider == "linear" else "app_id with what belongs to it"
+        raise ConfigError(f"{where}: give exactly one of file, env, command, and {app}")
+    if any(github_app if provider == "linear" else (*oauth_app, given.bearer)):
+        other = (
+            "GitHub App, which Linear has not" if provider == "linear" else "Linear credential, which GitHub has not"
+        )
+        raise ConfigError(f"{where}: holds words of a {other}; remove them")
+    if is_app and provider == "linear":
+        _check_oauth(given, where)
+    elif is_app:
         _check_app(given, where)
     if given.refresh_seconds is not None and not given.command:
         raise ConfigError(f"{where}.refresh_seconds: is for a command; remove it")
     if any("\0" in word for word in given.command):
         raise ConfigError(f"{where}.command: holds a NUL; remove it")
     program = given.command[0] if given.command else "/"
-    for key, path in (("file", given.file or "/"), ("key_file", given.key_file or "/"), ("command", program)):
+    files = {"file": given.file, "key_file": given.key_file, "client_secret_file": given.client_secret_file}
+    paths = {key: path for key, path in files.items() if path} | {"command": program}
+    for key, path in paths.items():
         if not Path(path).is_absolute():
             raise ConfigError(f"{where}.{key}: {path!r} is no absolute path")
+
+
+def _check_oauth(given: TokenPlace, where: str) -> None:
+    if not given.client_id.isascii() or not given.client_id.isprintable() or ":" in given.client_id:
+        raise ConfigError(f"{where}.client_id: must be printable ASCII, as Linear shows it")
+    if not given.client_id or bool(given.client_secret_file) == bool(given.client_secret_env):
+        raise ConfigError(f"{where}: an OAuth application has client_id, and client_secret_file or client_secret_env")
 
 
 def _check_app(given: TokenPlace, where: str) -> None:
@@ -295,7 +370,7 @@ def _check_forges(forges: list[ForgeConfig], where: str) -> None:
             raise ConfigError(f"{where}: forge[{index}].host: {forge.host!r} is no host name, such as github.com")
         if forge.ca_file and not Path(forge.ca_file).is_absolute():
             raise ConfigError(f"{where}: forge[{index}].ca_file: {forge.ca_file!r} is no absolute path")
-        if forge.host != _GITHUB_HOST and forge.base_url == _GITHUB_URL:
+        if forge.provider == "github" and forge.host != _GITHUB_HOST and forge.base_url == _GITHUB_URL:
             # Its token would go to a host that it is not for.
             raise ConfigError(f"{where}: forge[{index}].base_url: missing for host {forge.host!r}; set both")
         if key in seen:

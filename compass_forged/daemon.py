@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from compass_forged.budget import ResourceStatus
 from compass_forged.config import Config, StoreVariable
 from compass_forged.containers import Containers
 from compass_forged.control.schema import CredentialState
@@ -32,8 +33,10 @@ from compass_forged.memory import MemoryWatch
 from compass_forged.memory_use import MemorySource, open_memory_source
 from compass_forged.observability import Counters, get_logger
 from compass_forged.ports import SessionWatch, Store
+from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.http import CONCURRENCY_MAX
+from compass_forged.providers.linear import LinearProvider
 from compass_forged.providers.registry import Entry, Registry
 from compass_forged.service import ForgeService, ServiceLimits
 from compass_forged.session_watch import follow_sessions
@@ -340,17 +343,17 @@ def _gateway_limits(config: Config) -> GatewayLimits:
 def _credential_states(registry: Registry) -> list[CredentialState]:
     """The credentials and their budget gates as ``status`` shows them."""
     return [
-        _credential_state(entry, provider)
+        _credential_state(entry, provider.http)
         for entry in registry.entries
         for provider in (entry.author, entry.reviewer)
-        if isinstance(provider, GitHubProvider)
+        if isinstance(provider, GitHubProvider | LinearProvider)
     ]
 
 
-def _credential_state(entry: Entry, provider: GitHubProvider) -> CredentialState:
-    credential = provider.http.credential
-    gate = provider.http.gate.statistics()
-    core = next((found for found in gate.budget.resources if found.resource == "core"), None)
+def _credential_state(entry: Entry, http: ForgeHttp) -> CredentialState:
+    credential = http.credential
+    gate = http.gate.statistics()
+    tightest = min((found for found in gate.budget.resources if found.remaining is not None), key=_left, default=None)
     account = None if entry.identities is None else entry.identities.known(credential.role)
     return CredentialState(
         forge=f"{entry.provider}:{entry.host}",
@@ -362,10 +365,15 @@ def _credential_state(entry: Entry, provider: GitHubProvider) -> CredentialState
         waiting=sum(gate.waiting.values()),
         points_last_minute=gate.budget.points_last_minute,
         creations_last_hour=gate.budget.creations_last_hour,
-        remaining=core.remaining if core else None,
-        limit=core.limit if core else None,
-        resets_in=round(core.resets_in, 1) if core and core.resets_in is not None else None,
+        remaining=tightest.remaining if tightest else None,
+        limit=tightest.limit if tightest else None,
+        resets_in=round(tightest.resets_in, 1) if tightest and tightest.resets_in is not None else None,
     )
+
+
+def _left(resource: ResourceStatus) -> float:
+    """The share of a limit that is left: what is shown is the limit that will be reached first."""
+    return (resource.remaining or 0) / (resource.limit or 1)
 
 
 def _raise_descriptors(config: Config) -> int:

@@ -60,6 +60,10 @@ class CallError(ForgedError):
         self.retry_after_ms = retry_after_ms
 
 
+class PromiseBroken(ForgedError):
+    """This program was about to break what it promises: its own fault. Raised before anything is sent."""
+
+
 # --- providers ------------------------------------------------------------------------------------------------------
 
 
@@ -107,6 +111,24 @@ class IsPullRequest(ForgeError):
 
 class BadReview(ForgeError):
     """The review cannot be made as it was asked for: the agent's fault. Nothing was written."""
+
+
+class BadArgument(ForgeError):
+    """A value breaks a rule that this forge has of its own: the agent's fault. Raised before anything is written."""
+
+
+class BadRequest(ForgeError):
+    """The forge does not take the form of a request: this program's own fault, or the forge has changed.
+
+    Attributes:
+        status: the HTTP status of the answer.
+    """
+
+    outcome: Outcome = "rejected"
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
 
 
 class PullRequestExists(ForgeError):

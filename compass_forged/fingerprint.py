@@ -1,4 +1,4 @@
-"""What identifies a create: the fingerprint of its request, and the ``ref`` that its header carries. Pure."""
+"""What identifies a create: the fingerprint of its request, the ``ref`` that its header carries, and its id. Pure."""
 
 import hashlib
 import hmac
@@ -11,6 +11,7 @@ from compass_forged.ports import Coordinate
 from compass_forged.wire.schema import Arm
 
 REF_CHARS: Final = 16
+ID_BYTES: Final = 16
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
@@ -27,6 +28,15 @@ def create_ref(secret: bytes, *, agent_id: int, client_request_id: str, where: t
     """
     message = _encoder.encode(("ref-v1", agent_id, client_request_id, *where))
     return b32encode(hmac.digest(secret, message, "sha256"))[:REF_CHARS].decode().lower()
+
+
+def create_id(secret: bytes, *, agent_id: int, client_request_id: str) -> bytes:
+    """What a keyed create is called at a forge that takes an id from the client: 16 bytes of HMAC-SHA256 over both.
+
+    The place is not part of it: a key that is reused for another one must find what it stands for.
+    """
+    message = _encoder.encode(("id-v1", agent_id, client_request_id))
+    return hmac.digest(secret, message, "sha256")[:ID_BYTES]
 
 
 def coordinate_text(coordinate: Coordinate) -> str:

@@ -11,7 +11,7 @@ from compass_forged.budget import Budget, BudgetSettings
 from compass_forged.config import BudgetConfig, Config, ForgeConfig, TokenPlace
 from compass_forged.errors import ConfigError
 from compass_forged.ports import Role, TokenSource
-from compass_forged.providers.caller import ForgeHttp
+from compass_forged.providers.caller import Dialect, ForgeHttp
 from compass_forged.providers.credentials import Credential, EnvToken, FileToken
 from compass_forged.providers.flights import Writes
 from compass_forged.providers.gate import Gate
@@ -21,6 +21,9 @@ from compass_forged.providers.github_dialect import GitHubDialect
 from compass_forged.providers.github_identity import learn_identity
 from compass_forged.providers.http import HttpTransport
 from compass_forged.providers.identity import Identities, RoleIdentity
+from compass_forged.providers.linear import LinearProvider
+from compass_forged.providers.linear_dialect import LinearDialect
+from compass_forged.providers.linear_oauth import ClientSecret, ClientToken
 from compass_forged.providers.registry import Entry, Registry
 from compass_forged.providers.resolver import bounded_look_ups
 from compass_forged.providers.token_command import REFRESH_SECONDS, CommandToken
@@ -89,6 +92,8 @@ async def _entry(forge: ForgeConfig, budget: BudgetConfig, stack: AsyncExitStack
     if forge.author is None:
         raise ConfigError(f"forge {forge.host}: author: missing")
     writes = Writes()
+    if forge.provider == "linear":
+        return await _linear_entry(forge, forge.author, budget, writes, stack)
     author = await _http(forge, "author", forge.author, budget, writes, stack)
     reviewer = await _http(forge, "reviewer", forge.reviewer, budget, writes, stack) if forge.reviewer else None
     return Entry(
@@ -98,6 +103,16 @@ async def _entry(forge: ForgeConfig, budget: BudgetConfig, stack: AsyncExitStack
         reviewer=GitHubProvider(reviewer, host=host) if reviewer else None,
         identities=Identities(host, _identity(author), _identity(reviewer) if reviewer else None),
     )
+
+
+async def _linear_entry(
+    forge: ForgeConfig, place: TokenPlace, budget: BudgetConfig, writes: Writes, stack: AsyncExitStack
+) -> Entry:
+    author = await _http(forge, "author", place, budget, writes, stack)
+    provider = LinearProvider(author, create_as_user=forge.create_as_user, display_icon_url=forge.display_icon_url)
+    # Whether it may choose the name it writes under, hangs on who it is; so that is asked until it is known.
+    identities = Identities(provider.host, RoleIdentity(author.credential, provider.learn_identity))
+    return Entry(provider=provider.name, host=provider.host, author=provider, identities=identities)
 
 
 def _identity(http: ForgeHttp) -> RoleIdentity:
@@ -116,14 +131,25 @@ async def _http(
     transport = await stack.enter_async_context(
         HttpTransport(BaseUrl.parse(forge.base_url), ca_file=forge.ca_file or None)
     )
-    dialect = GitHubDialect()
-    source = await _source(place, role, transport, dialect)
+    dialect: Dialect
+    if forge.provider == "linear":
+        dialect = LinearDialect(bearer=place.bearer or bool(place.client_id))
+    else:
+        dialect = GitHubDialect()
+    source = await _source(forge, place, role, transport, dialect)
     gate = Gate(Budget(_budget_settings(budget)), name=f"{forge.host}/{role}")
     return ForgeHttp(transport, gate, Credential(role, source), dialect, writes=writes)
 
 
-async def _source(place: TokenPlace, role: Role, transport: HttpTransport, dialect: GitHubDialect) -> TokenSource:
+async def _source(
+    forge: ForgeConfig, place: TokenPlace, role: Role, transport: HttpTransport, dialect: Dialect
+) -> TokenSource:
     """Where a role's token comes from; what can be looked at without the forge is looked at."""
+    if forge.provider == "linear" and place.client_id:
+        secret = ClientSecret(file=place.client_secret_file, variable=place.client_secret_env)
+        client = ClientToken(place.client_id, secret, role=role, transport=transport, dialect=dialect)
+        client.check()
+        return client
     if place.issuer:
         app = AppToken(
             place.issuer,

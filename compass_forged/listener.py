@@ -35,11 +35,14 @@ _log = get_logger(__name__)
 
 CONTAINER_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}", re.ASCII)
 SOCKET_NAME: Final = "forge.sock"
+MCP_SOCKET_NAME: Final = "mcp.sock"
 SOCKET_PATH_MAX_BYTES: Final = 107
 """What ``sun_path`` holds on Linux besides its NUL (unix(7))."""
 
 _BACKLOG: Final = 128
 _OVERLOAD: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_ACCEPTS_MAX: Final = 16
+"""So many are accepted before the others, those accepted among them, get a turn."""
 _OVERLOAD_PAUSE_SECONDS: Final = 0.1
 _OVERLOAD_LOG_SECONDS: Final = 60.0
 _PEER_GONE: Final = frozenset({errno.ECONNABORTED, errno.EPERM, errno.EPROTO})
@@ -63,15 +66,16 @@ class RunDir:
 
     @classmethod
     @contextmanager
-    def locked(cls, path: Path) -> "Generator[Self, None, None]":
-        """Create the directory where missing and hold its lock.
+    def locked(cls, path: Path, *, what: str = "daemon") -> "Generator[Self, None, None]":
+        """Create the directory where missing and hold its lock: the daemon's, or that of another ``what``.
 
         Raises:
-            StartError: another daemon owns it, or it cannot be used.
+            StartError: another one owns it, or it cannot be used.
         """
         _make_trusted(path, parents=True)
         try:
-            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            name = "lock" if what == "daemon" else f"{what.replace(' ', '-')}.lock"
+            lock = os.open(path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StartError(f"run_dir {path}: no lock file: {error.strerror}; mend it, or set run_dir") from error
         try:
@@ -79,7 +83,7 @@ class RunDir:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise StartError(
-                    f"run_dir {path}: another daemon owns it; stop that one, or set another run_dir"
+                    f"run_dir {path}: another {what} owns it; stop that one, or set another run_dir"
                 ) from error
             _make_trusted(path / "containers")
             yield cls(path)
@@ -154,6 +158,15 @@ class UnixListener:
             self._overload_logged_at = now
             _log.error("accept paused: out of file descriptors or memory", socket=str(self.path))
 
+    @property
+    def current(self) -> bool:
+        """Whether the socket's file still stands at its path, in the directory in which it was bound."""
+        try:
+            found = self.path.stat(follow_symlinks=False)
+        except OSError:
+            return False
+        return not self._closed and (found.st_dev, found.st_ino) == self._inode
+
     def close(self) -> None:
         """Stop listening; remove the socket's file if it is still ours. A second time does nothing."""
         if self._closed:
@@ -208,10 +221,33 @@ def bind_container(run_dir: RunDir, name: str, *, group: int | None = None) -> U
     return _bind(directory, path / SOCKET_NAME, mode=0o660, group=group)
 
 
+def bind_mcp(run_dir: RunDir, name: str) -> UnixListener:
+    """Bind ``mcp.sock`` beside a container's ``forge.sock``, with the mode and group of that one.
+
+    Raises:
+        StartError: the container is not open, its directory cannot be trusted, or something else stands there.
+    """
+    path = run_dir.container_dir(name)
+    directory = _open_directory(path, f"container {name}")
+    try:
+        beside = os.stat(SOCKET_NAME, dir_fd=directory, follow_symlinks=False)
+    except OSError as error:
+        os.close(directory)
+        raise StartError(f"container {name}: no {SOCKET_NAME} in {path}; is the container open?") from error
+    return _bind(directory, path / MCP_SOCKET_NAME, mode=stat.S_IMODE(beside.st_mode), group=beside.st_gid)
+
+
 def remove_container_dir(run_dir: RunDir, name: str) -> None:
-    """Remove a closed container's directory; one that holds something else stays."""
+    """Remove a closed container's directory, and an ``mcp.sock`` in it; one that holds something else stays.
+
+    That the directory goes is how the MCP gateway learns that the container is closed.
+    """
+    directory = run_dir.container_dir(name)
     with suppress(OSError):
-        run_dir.container_dir(name).rmdir()
+        beside = directory / MCP_SOCKET_NAME
+        if beside.is_socket():
+            beside.unlink()
+        directory.rmdir()
 
 
 def _make_trusted(path: Path, *, parents: bool = False) -> None:
@@ -303,6 +339,8 @@ async def serve_listener(
 ) -> None:
     """Accept for ever; at most ``connections`` at once, a slot being taken before the accept.
 
+    Of a crowd a few are accepted at a time: nobody waits for his answer until all are in.
+
     ``handler`` must close its stream and raise nothing but Cancelled. Runs until cancelled, or until the listener is
     closed and its connections have ended; does not close the listener.
     """
@@ -314,10 +352,15 @@ async def serve_listener(
         finally:
             slots.release()
 
+    in_a_row = 0
     async with trio.open_nursery() as nursery:
         while True:
+            if in_a_row == _ACCEPTS_MAX:
+                in_a_row = 0
+                await checkpoint()
+            in_a_row += 1
             try:
-                slots.acquire_nowait()  # no checkpoint: all who wait are accepted in one pass, as far as slots go
+                slots.acquire_nowait()  # no checkpoint: those who wait are accepted in one pass, as far as slots go
             except trio.WouldBlock:
                 await slots.acquire()
             try:

@@ -99,7 +99,7 @@ def header(author: Author, ref: str = "") -> str:
     return f"> `compass:owner agent={author.agent} owner={author.owner} session={author.session}{tail}`"
 
 
-def stamp(body: str, author: Author, limit: int, *, ref: str = "") -> str:
+def stamp(body: str, author: Author, limit: int, *, ref: str = "", reserved: int = 0) -> str:
     """``body`` under ``author``'s header, every other header stripped. Idempotent.
 
     Args:
@@ -107,20 +107,33 @@ def stamp(body: str, author: Author, limit: int, *, ref: str = "") -> str:
         author: who speaks.
         limit: the most that the result may have, in bytes of UTF-8; 0 for no limit.
         ref: the create's ref, "" for none.
+        reserved: how many bytes of the limit are kept for what will be written behind the body.
 
     Raises:
-        BodyTooLarge: header, separator and body together are over ``limit``.
+        BodyTooLarge: header, separator, body and what is reserved are together over ``limit``.
     """
     line = header(author, ref)
-    if limit and len(body) > _HOPELESS * limit + _HOPELESS_SLACK:
-        raise BodyTooLarge(len(line) + len(SEPARATOR) + len(body.encode(errors="surrogatepass")) - limit, limit)
+    if is_hopeless(len(body) + reserved, limit):
+        size = len(line) + len(SEPARATOR) + len(body.encode(errors="surrogatepass")) + reserved
+        raise BodyTooLarge(size - limit, limit)
     clean = strip(body)
     stamped = line + SEPARATOR + clean if clean else line
     if limit:
-        size = len(stamped) if stamped.isascii() else len(stamped.encode(errors="surrogatepass"))
+        size = reserved + (len(stamped) if stamped.isascii() else len(stamped.encode(errors="surrogatepass")))
         if size > limit:
             raise BodyTooLarge(size - limit, limit)
     return stamped
+
+
+def is_hopeless(chars: int, limit: int) -> bool:
+    """Whether so many characters are so far over ``limit`` that nobody need read them: stripping is no rescue."""
+    return limit > 0 and chars > _HOPELESS * limit + _HOPELESS_SLACK
+
+
+def is_stamped_for(body: str, author: Author) -> bool:
+    """Whether ``body`` begins with ``author``'s header as ``stamp`` writes it, with or without a ref."""
+    found = _OUR_TOP.match(body)
+    return found is not None and (found[1], found[2], found[3]) == (author.agent, author.owner, author.session)
 
 
 def parse(body: str) -> Claim | None:
@@ -132,7 +145,7 @@ def parse(body: str) -> Claim | None:
 
 def is_blank(body: str) -> bool:
     """Whether nothing visible is left of ``body`` once headers are stripped."""
-    if _PLAIN_START.match(body) or len(body) > _BLANK_MAX_CHARS:
+    if _PLAIN_START.match(body) or len(body) > BLANK_MAX_CHARS:
         return False
     return not any(_shows(char) for char in strip(body))
 
@@ -187,11 +200,11 @@ def _more_than_it_looks(body: str) -> bool:
 
 # --- what a text shows ----------------------------------------------------------------------------------------------
 
-_BLANK_MAX_CHARS: Final = 128 << 10
-"""A longer text is not looked through for something that shows: no forge takes it, blank or not."""
 _HOPELESS: Final = 2
 _HOPELESS_SLACK: Final = 4096
 """A body of so many times the limit is refused as it is: stripping is not asked to save it."""
+BLANK_MAX_CHARS: Final = _HOPELESS * 65_536 + _HOPELESS_SLACK
+"""A longer text is not looked through for something that shows: no forge takes it, blank or not."""
 _ENTITY_PASSES: Final = 5
 _SHORT_RUN: Final = 16
 
@@ -205,21 +218,21 @@ _OVERRIDE, _POP = "\x0e", "\x0f"
 # Letters of other scripts that look like those of the header's words, after case folding. From Unicode's confusables
 # (UTS #39), cut to the letters that matter.
 _LOOKS_LIKE: Final = {
-    "a": "аαɑꭺ",
-    "c": "сϲꮯ",
-    "e": "еεҽꭼ",
-    "g": "ɡցꮐ",
-    "i": "іιıɩꭵ",
-    "m": "мμꮇ",
-    "n": "пոηղ",
-    "o": "оοօσɵ",
-    "p": "рρꮲ",
-    "r": "гᴦꮢ",
-    "s": "ѕꮪ",
-    "t": "тτꭲ",
-    "w": "ԝѡωшꮃ",
-    ":": "∶ː꞉˸։׃܃܄᛬",
-    "=": "゠꞊═᐀⩵",
+    "a": "аαɑꭺꓮⲁ𐊠",
+    "c": "сϲꮯꓚⲥ𐐽𐊢𐌂",
+    "e": "еεҽꭼꓰⲉⴹ℮",
+    "g": "ɡցꮐꓖ",
+    "i": "іιıɩꭵꓲⲓ",
+    "m": "мμꮇꓟⲙ𐌑",
+    "n": "пոηղꓠⲛ",
+    "o": "оοօσɵꓳⲟⵔ〇𐐬",
+    "p": "рρꮲꓑⲣ",
+    "r": "гᴦꮢꓣⲅ",
+    "s": "ѕꮪꓢ𐑈",
+    "t": "тτꭲꓔⲧ𐊗𐌕",
+    "w": "ԝѡωшꮃꓪⲱ",
+    ":": "∶ː꞉˸։׃܃܄᛬⁚︰፡ःઃ᠃᠉ꓽ",
+    "=": "゠꞊═᐀⩵⹀꓿",
     "\n": "\x85\u2028\u2029",
     _OVERRIDE: "\u202e",
     _POP: "\u202c",

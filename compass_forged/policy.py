@@ -4,9 +4,10 @@ import re
 from typing import Final
 
 from compass_forged import errors, owner
-from compass_forged.errors import CallError, ForgeError, StoreError
+from compass_forged.errors import CallError, Fault, ForgeError, StoreError
 from compass_forged.observability import redact, remembered
 from compass_forged.wire.schema import (
+    ARMS,
     ARTIFACT_NUMBER_MAX,
     READ_ARMS,
     Arm,
@@ -34,6 +35,7 @@ VERDICTS: Final = ("approve", "request_changes", "comment")
 SIDES: Final = ("LEFT", "RIGHT")
 STATES: Final = ("open", "closed", "all")
 KINDS: Final = ("issue", "pull_request")
+_KNOWN_ARMS: Final = frozenset(ARMS)
 
 # C0, DEL and C1, and the two Unicode line separators: what would start a second line or drive a terminal.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -57,8 +59,11 @@ def check_shape(call: ForgeCall) -> None:
 
     Raises:
         CallError: ``invalid_argument`` naming the field.
+        Fault: the arm is none of ours. No frame can say such a thing; whoever calls from within could.
     """
     arm = call.arm
+    if type(arm) not in _KNOWN_ARMS:
+        raise Fault("invalid_argument", "call: unset, or an arm that is not known")
     try:
         if isinstance(arm, CreateIssue | CreatePullRequest):  # elsewhere it is ignored
             _request_id(call.client_request_id)
@@ -66,8 +71,15 @@ def check_shape(call: ForgeCall) -> None:
             _line("repo", arm.repo)
         _check_arm(arm)
     except CallError as error:
-        error.outcome = outcome_if(not isinstance(arm, READ_ARMS), error.outcome)
+        error.outcome = true_outcome(error.outcome, write=not isinstance(arm, READ_ARMS), sent=False)
         raise
+
+
+def is_about_pull_requests(arm: Arm) -> bool:
+    """Whether a forge without pull requests has nothing to answer this with."""
+    if isinstance(arm, Subscribe):
+        return arm.kind == "pull_request"
+    return isinstance(arm, CreatePullRequest | CommentOnPullRequest | SubmitReview | GetPullRequest)
 
 
 def _check_arm(arm: Arm) -> None:  # noqa: C901 -- one case per arm
@@ -112,11 +124,18 @@ def _check_review(arm: SubmitReview) -> None:
         _text("body", arm.body)
     else:
         _words("body", arm.body)
+    # What no forge takes is not read: it is too large whatever it says, which is judged once the forge is known.
+    readable = review_chars(arm) <= owner.BLANK_MAX_CHARS
     for index, comment in enumerate(arm.comments):
-        _check_inline(f"comments[{index}]", comment)
+        _check_inline(f"comments[{index}]", comment, readable=readable)
 
 
-def _check_inline(place: str, comment: InlineComment) -> None:
+def review_chars(arm: SubmitReview) -> int:
+    """How many characters a review has, which may all have to stand in its summary."""
+    return len(arm.body) + sum(len(comment.path) + len(comment.body) for comment in arm.comments)
+
+
+def _check_inline(place: str, comment: InlineComment, *, readable: bool) -> None:
     _line(f"{place}.path", comment.path)
     _number(f"{place}.line", comment.line)
     if comment.start_line:
@@ -126,7 +145,10 @@ def _check_inline(place: str, comment: InlineComment) -> None:
     side = comment.side or "RIGHT"
     if comment.start_line > comment.line and (comment.start_side or side) == side:
         raise invalid(f"{place}.start_line: must not be behind line, which is the last line of the range")
-    _words(f"{place}.body", comment.body)
+    if readable:
+        _words(f"{place}.body", comment.body)
+    else:
+        _text(f"{place}.body", comment.body)
 
 
 def _request_id(value: str) -> None:
@@ -174,23 +196,44 @@ def _one_of(field: str, value: str, allowed: tuple[str, ...]) -> None:
 # --- the error table ------------------------------------------------------------------------------------------------
 
 
-def to_call_error(error: ForgeError | StoreError, *, write: bool) -> CallError:
-    """The in-band answer for what a provider or a store raised: the one place where codes are chosen."""
-    found = _from_store(error) if isinstance(error, StoreError) else _from_forge(error)
-    if not write:
-        found.outcome = ""
+def to_call_error(error: CallError | ForgeError | StoreError, *, write: bool, sent: bool = False) -> CallError:
+    """The in-band answer for what a provider or a store raised: the one place where codes are chosen.
+
+    Args:
+        error: what was raised; a ``CallError`` has its code already. It stays as it is: others may hold it too.
+        write: whether a write failed. The outcome of a read is "".
+        sent: whether a byte of the write may have gone out. Then nothing is ``not_sent``, whoever says so.
+    """
+    if isinstance(error, CallError):
+        found = CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)
+    else:
+        found = _from_store(error, sent=sent) if isinstance(error, StoreError) else _from_forge(error)
+    found.outcome = true_outcome(found.outcome, write=write, sent=sent)
     return found
 
 
-def _from_store(error: StoreError) -> CallError:
-    if isinstance(error, errors.StoreUnavailable):
-        return CallError(
-            "unavailable",
-            "the daemon's store is out of reach, so nothing was sent; try again",
-            outcome="not_sent",
-            retry_after_ms=1000,
-        )
-    return CallError("internal", "the daemon's store refused this record; nothing was sent", outcome="not_sent")
+def true_outcome(said: Outcome, *, write: bool, sent: bool) -> Outcome:
+    """The outcome of a failed call: "" of a read, and of a write that may have gone out never ``not_sent``."""
+    if not write:
+        return ""
+    return said if said in {"rejected", "unknown"} else ("unknown" if sent else "not_sent")
+
+
+def _from_store(error: StoreError, *, sent: bool) -> CallError:
+    """Of a write to the store alone, ``sent`` means that its statement went out."""
+    match error:
+        case errors.StoreUnavailable() if sent:
+            unclear = "the daemon's store did not answer, so it is not known whether this was kept; ask again"
+            return CallError("unavailable", unclear, outcome="unknown", retry_after_ms=1000)
+        case errors.StoreUnavailable():
+            away = "the daemon's store is out of reach, so nothing was sent; try again"
+            return CallError("unavailable", away, outcome="not_sent", retry_after_ms=1000)
+        case errors.SubscriptionsExhausted():
+            return CallError("resource_exhausted", str(error), outcome="rejected")
+        case _:
+            nothing = "nothing was changed" if sent else "nothing was sent"
+            refused = f"the daemon's store refused this record; {nothing}"
+            return CallError("internal", refused, outcome="rejected" if sent else "not_sent")
 
 
 def _from_forge(error: ForgeError) -> CallError:  # noqa: C901, PLR0911 -- a table: one return per row
@@ -225,7 +268,11 @@ def _from_forge(error: ForgeError) -> CallError:  # noqa: C901, PLR0911 -- a tab
             return CallError(
                 "internal", f"the forge answered {error.status} and its answer cannot be used", outcome=error.outcome
             )
-        case errors.BadRepo() | errors.BadCursor() | errors.BadReview():
+        case errors.BadRequest():
+            return CallError(
+                "internal", f"the forge does not take the daemon's request: {error}", outcome=error.outcome
+            )
+        case errors.BadRepo() | errors.BadCursor() | errors.BadReview() | errors.BadArgument():
             return invalid(str(error))
         case errors.PullRequestExists():
             shown = f": {error.number}" if error.number else ", and the forge does not show which"
@@ -259,13 +306,13 @@ def _from_status(error: errors.ForgeStatus) -> CallError:
     return CallError("invalid_argument", f"the forge refused: {error.detail}", outcome="rejected")
 
 
-def error_result(error: CallError) -> ErrorResult:
-    """The result arm of a domain failure, its message made safe to hand out."""
+def error_result(error: CallError, outcome: Outcome | None = None) -> ErrorResult:
+    """The result arm of a domain failure, its message made safe to hand out; ``outcome`` in place of its own."""
     return ErrorResult(
         code=error.code,
         message=clean_message(error.message),
         retry_after_ms=error.retry_after_ms,
-        outcome=error.outcome,
+        outcome=error.outcome if outcome is None else outcome,
     )
 
 
@@ -286,8 +333,3 @@ def _clean(text: str, limit: int) -> str:
 @remembered(1024)
 def _clean_short(text: str) -> str:
     return _clean(text, MESSAGE_MAX_CHARS)
-
-
-def outcome_if(write: bool, outcome: Outcome) -> Outcome:  # noqa: FBT001 -- the word says it
-    """``outcome`` for a write, "" for a read."""
-    return outcome if write else ""

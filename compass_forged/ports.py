@@ -32,6 +32,9 @@ Role: TypeAlias = Literal["author", "reviewer"]
 PROVIDER_NUMBERS: Mapping[str, int] = {"github": 1, "gitlab": 2, "forgejo": 3, "linear": 4}
 """How a provider is written in the store; a test compares it with the schema's CHECK."""
 
+WITHOUT_PULL_REQUESTS: frozenset[str] = frozenset({"linear"})
+"""Providers whose forges have no pull requests, and so no reviews of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -312,6 +315,8 @@ class CallContext:
             Where this is None, a read is followed and a write is not.
         waits_on: the guard of the create that this one has joined, while it waits for that one's end: if the call is
             given up meanwhile, the other's sending decides what is known.
+        create_id: of a keyed create, 16 bytes that stand for its agent and key and that nobody can tell beforehand; a
+            provider whose forge takes an id from the client makes it of them. None for a keyless create.
     """
 
     container: str
@@ -320,6 +325,7 @@ class CallContext:
     coordinate: str = ""
     may_touch: Callable[[str], bool] | None = None
     waits_on: WriteGuard | None = None
+    create_id: bytes | None = None
 
 
 class Provider(Protocol):

@@ -3,7 +3,16 @@ from pathlib import Path
 import pytest
 
 from compass_forged import config as module
-from compass_forged.config import Config, Limits, StoreVariable, TokenPlace, check_config, find_config, load_config
+from compass_forged.config import (
+    Config,
+    ForgeConfig,
+    Limits,
+    StoreVariable,
+    TokenPlace,
+    check_config,
+    find_config,
+    load_config,
+)
 from compass_forged.errors import ConfigError
 
 TOKENS = {"GITHUB_FORGE_TOKEN": "t", "GITHUB_FORGE_REVIEWER_TOKEN": "r"}
@@ -267,10 +276,10 @@ def test_another_hosts_token_never_goes_to_the_usual_url(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("provider", ["linear", "gitlab", "forgejo", "githb"])
+@pytest.mark.parametrize("provider", ["gitlab", "forgejo", "githb"])
 def test_a_provider_that_is_not_there_is_named(path: Path, provider: str) -> None:
     message = refusal(path, f'[[forge]]\nprovider = "{provider}"\ndefault = true')
-    assert message.startswith(f"forge[0].provider: {provider!r} is not there yet; this version has github")
+    assert message.startswith(f"forge[0].provider: {provider!r} is not there yet; this version has github, linear")
 
 
 APP = 'app_id = 4711, installation_id = 99, key_file = "/k"'
@@ -339,4 +348,81 @@ def test_the_largest_frame_must_fit_into_what_is_held_of_all(path: Path) -> None
     assert load(path, "[limits]\nframe_max_bytes = 2048\nbodies_max_bytes = 2048").limits.bodies_max_bytes == 2048
     assert refusal(path, "[limits]\nframe_max_bytes = 2049\nbodies_max_bytes = 2048") == (
         "limits.bodies_max_bytes: must be at least frame_max_bytes, 2049, or the largest frame waits for ever"
+    )
+
+
+# --- Linear
+
+LINEAR = FORGE + '[[forge]]\nprovider = "linear"\n'
+
+
+def linear_of(path: Path, text: str = "", **variables: str) -> ForgeConfig:
+    path.write_text(LINEAR + text)
+    return load_config(path, {**TOKENS, **variables}).forge[1]
+
+
+def test_a_linear_forge_has_its_own_host_url_and_usual_variable(path: Path) -> None:
+    forge = linear_of(path, LINEAR_FORGE_TOKEN="lin_api_x")
+    assert (forge.provider, forge.host, forge.base_url) == ("linear", "linear.app", "https://api.linear.app")
+    assert forge.author == TokenPlace(env="LINEAR_FORGE_TOKEN")
+    assert forge.create_as_user == "Compass"
+
+
+@pytest.mark.parametrize("secret", ['client_secret_file = "/run/secret"', 'client_secret_env = "SECRET"'])
+def test_a_linear_forge_takes_an_oauth_application(path: Path, secret: str) -> None:
+    author = linear_of(path, f'author = {{ client_id = "c-1", {secret} }}').author
+    assert author is not None
+    assert author.client_id == "c-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", 'forge[1].author: missing; write author = { file = "…" }, or set LINEAR_FORGE_TOKEN'),
+        ("default = true", "forge[1].default: only a GitHub forge can be the default; remove it here"),
+        ('host = "x.example"', "forge[1].host: of Linear it is always linear.app; remove it"),
+        ('reviewer = { env = "X" }', "forge[1].reviewer: Linear has no reviews; remove it"),
+        (
+            'display_icon_url = "http://x.example/i.png"',
+            "forge[1].display_icon_url: must be an https URL, beside a create_as_user",
+        ),
+        (
+            'create_as_user = ""\ndisplay_icon_url = "https://x.example/i.png"',
+            "forge[1].display_icon_url: must be an https URL, beside a create_as_user",
+        ),
+        ('create_as_user = "a\\nb"', "forge[1].create_as_user: must be one printable line"),
+        (
+            'author = { file = "/x", env = "X" }',
+            "forge[1].author: give exactly one of file, env, command, and client_id with its secret",
+        ),
+        (
+            "author = { app_id = 1 }",
+            "forge[1].author: holds words of a GitHub App, which Linear has not; remove them",
+        ),
+        (
+            'author = { client_id = "c" }',
+            "forge[1].author: an OAuth application has client_id, and client_secret_file or client_secret_env",
+        ),
+        (
+            'author = { client_secret_env = "X" }',
+            "forge[1].author: an OAuth application has client_id, and client_secret_file or client_secret_env",
+        ),
+        (
+            'author = { client_id = "a:b", client_secret_env = "X" }',
+            "forge[1].author.client_id: must be printable ASCII, as Linear shows it",
+        ),
+        (
+            'author = { client_id = "a", client_secret_file = "x" }',
+            "forge[1].author.client_secret_file: 'x' is no absolute path",
+        ),
+    ],
+)
+def test_a_linear_forge_that_makes_no_sense_is_refused(path: Path, text: str, words: str) -> None:
+    assert refusal(path, LINEAR + text, **TOKENS) == words
+
+
+def test_a_github_forge_takes_no_words_of_linears(path: Path) -> None:
+    text = '[[forge]]\nprovider = "github"\ndefault = true\nauthor = { env = "X", bearer = true }\n'
+    assert (
+        refusal(path, text) == "forge[0].author: holds words of a Linear credential, which GitHub has not; remove them"
     )

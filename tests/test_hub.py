@@ -883,6 +883,7 @@ async def test_a_drain_is_not_woken_by_what_was_answered_at_once(autojump_clock:
         assert made.hub.in_flight == 1
         assert await made.hub.drain(20)
         assert trio.current_time() == pytest.approx(5)
+        await waiting.ended.wait()
         assert isinstance(waiting.reply, ResultFrame)
 
 

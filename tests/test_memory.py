@@ -102,6 +102,7 @@ async def test_what_cannot_be_read_leaves_the_stage_and_is_logged_once(events: L
     watched.at(90)
     watched.error = OSError(5, "Input/output error")
     for _ in range(3):
+        await trio.lowlevel.checkpoint()
         watched.at(10)
     stages = [watched.memory.stage]
     assert [event["log_level"] for event in events] == ["warning", "error"]

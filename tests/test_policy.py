@@ -13,8 +13,8 @@ from compass_forged.policy import (
     check_shape,
     clean_message,
     error_result,
-    outcome_if,
     to_call_error,
+    true_outcome,
 )
 from compass_forged.wire.codec import encode_reply
 from compass_forged.wire.schema import (
@@ -31,6 +31,7 @@ from compass_forged.wire.schema import (
     GetPullRequest,
     InlineComment,
     ListIssues,
+    Outcome,
     PullRequest,
     ResultFrame,
     SubmitReview,
@@ -322,9 +323,12 @@ def test_an_error_result_carries_all_of_its_error_and_a_clean_message() -> None:
     )
 
 
-def test_the_outcome_of_a_read_is_empty() -> None:
-    assert outcome_if(True, "unknown") == "unknown"
-    assert outcome_if(False, "unknown") == ""
+@pytest.mark.parametrize("said", ["", "not_sent", "rejected", "unknown"])
+def test_the_outcome_of_a_read_is_empty_and_of_a_write_true(said: Outcome) -> None:
+    assert true_outcome(said, write=False, sent=False) == true_outcome(said, write=False, sent=True) == ""
+    doubtful = said in {"", "not_sent"}
+    assert true_outcome(said, write=True, sent=False) == ("not_sent" if doubtful else said)
+    assert true_outcome(said, write=True, sent=True) == ("unknown" if doubtful else said)
 
 
 # --- messages -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ import msgspec
 
 from bench.support.messages import Operation
 
-Contender: TypeAlias = Literal["echo", "ours", "grpc", "connect"]
+Contender: TypeAlias = Literal["echo", "ours", "grpc", "grpc_bytes", "connect"]
+"""How a server is spoken to; ``connect`` is also how the bare ASGI handler is."""
 Pattern: TypeAlias = Literal["serial", "pipelined", "fleet", "paced", "first"]
 """One call in flight; many on one connection; one on each of many connections; connections that call at a steady rate
 of their own; connections opened all at once, of which each makes one call."""
@@ -39,6 +40,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         warm_seconds: how long calls are made before any counts.
         seconds: how long they count.
         calls_per_second: of each connection, in ``paced`` alone.
+        all_latencies: whether the sample holds each of them, to be pooled with those of other cells.
     """
 
     contender: Contender
@@ -53,6 +55,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     warm_seconds: float
     seconds: float
     calls_per_second: float = 0.0
+    all_latencies: bool = False
 
     @property
     def seconds_at_most(self) -> float:
@@ -71,6 +74,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     p99_us: float | None = None
     min_us: float | None = None
     max_us: float | None = None
+    latencies_ns: list[int] = []
 
 
 class UnexpectedReply(Exception):
@@ -126,6 +130,7 @@ class Window:
             client_cpu_seconds=self._cpu[1],
             p50_us=p50,
             p99_us=p99,
+            latencies_ns=self._latencies_ns if self._cell.all_latencies else [],
         )
 
     def _cpu_now(self) -> tuple[float, float]:

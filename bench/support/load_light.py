@@ -21,8 +21,9 @@ from bench.support.cells import (
     run_cells,
     spread_over,
 )
-from bench.support.connect import HttpTemplate, reply_head
-from bench.support.messages import FrameTemplate, template_of
+from bench.support.connect import REPLY_HEAD, HttpTemplate
+from bench.support.messages import FrameTemplate, arm_of, template_of
+from bench.support.protobufs import Calls
 from compass_forged.wire.frames import HEADER_BYTES
 
 _RECEIVE_BYTES = 256 << 10
@@ -36,7 +37,7 @@ class _Link:
     def __init__(self, cell: Cell, path: str) -> None:
         self._whole = cell.reply_bytes
         frame_head = (cell.reply_bytes - HEADER_BYTES).to_bytes(HEADER_BYTES, "big")
-        self._head = reply_head() if cell.contender == "connect" else frame_head
+        self._head = REPLY_HEAD if cell.contender == "connect" else frame_head
         self._rest = bytearray()
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         bound_waits(self.socket, _WAIT_SECONDS)
@@ -134,8 +135,11 @@ _PATTERNS = {"serial": _serial, "pipelined": _pipelined, "fleet": _fleet}
 
 def run(cell: Cell) -> Sample:
     """Make the load of one cell."""
-    frames = template_of(cell.operation, cell.body_bytes)
-    template = HttpTemplate(frames) if cell.contender == "connect" else frames
+    template: _Template
+    if cell.contender == "connect":
+        template = HttpTemplate(Calls(arm_of(cell.operation, cell.body_bytes)).template())
+    else:
+        template = template_of(cell.operation, cell.body_bytes)
     return _PATTERNS[cell.pattern](cell, template, itertools.count(cell.first_number))
 
 

@@ -113,7 +113,7 @@ def _paced(cell: Cell, template: FrameTemplate, numbers: Iterator[int]) -> Sampl
                 got = list(callers[fd].take(arrived))
                 if arrived >= counts_from:
                     latencies += got
-        return _sample(latencies, cell.seconds)
+        return _sample(cell, latencies, cell.seconds)
 
 
 def _first(cell: Cell, template: FrameTemplate, numbers: Iterator[int]) -> Sample:
@@ -141,10 +141,10 @@ def _first(cell: Cell, template: FrameTemplate, numbers: Iterator[int]) -> Sampl
             if not take(_WAIT_SECONDS):
                 raise UnexpectedReply(f"no reply within {_WAIT_SECONDS} s")
         seconds = (time.perf_counter_ns() - began) / 1e9
-        return _sample(latencies, seconds, cpu_seconds(cell.server_pid) - before)
+        return _sample(cell, latencies, seconds, cpu_seconds(cell.server_pid) - before)
 
 
-def _sample(latencies: list[int], seconds: float, server_cpu: float = 0.0) -> Sample:
+def _sample(cell: Cell, latencies: list[int], seconds: float, server_cpu: float = 0.0) -> Sample:
     p50, p99 = percentiles_us(latencies)
     return Sample(
         calls=len(latencies),
@@ -155,6 +155,7 @@ def _sample(latencies: list[int], seconds: float, server_cpu: float = 0.0) -> Sa
         p99_us=p99,
         min_us=min(latencies) / 1000,
         max_us=max(latencies) / 1000,
+        latencies_ns=latencies if cell.all_latencies else [],
     )
 
 

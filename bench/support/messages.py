@@ -1,9 +1,10 @@
-"""What is sent in the round-trip benchmark: real frames of the daemon, all of one size, told apart by a number.
+"""What is sent in the benchmarks: real frames of the daemon, all of one size, told apart by a number.
 
-The echo and the gRPC server are sent the same bytes, which they do not look into, and answer with as many bytes as the
-daemon does.
+The echo is sent the same bytes, which it does not look into, and answers with as many bytes as the daemon does. What
+the contenders with protobuf are sent is in ``protobufs.py``.
 """
 
+from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
 from compass_forged.wire.codec import encode_call
@@ -47,19 +48,30 @@ def numbered_call(arm: Arm, number: int, key: str = "") -> ForgeCall:
     return ForgeCall(call_id=digits, arm=arm, client_request_id=key or own)
 
 
-class FrameTemplate:
-    """Encoded once: makes frames of the same size for any number without the codec."""
+class Template:
+    """A message that was encoded once: the same for any number, without an encoder."""
+
+    def __init__(self, encode: Callable[[int], bytes]) -> None:
+        """``encode`` makes the message of a number of ten digits, which it holds as such and nowhere else."""
+        self._pieces = encode(_MARK).split(b"%d" % _MARK)
+
+    def message(self, number: int) -> bytes:
+        """The message ``number``."""
+        return (b"%010d" % number).join(self._pieces)
+
+
+class FrameTemplate(Template):
+    """The daemon's frames, all of the same size."""
 
     def __init__(self, arm: Arm, key: str = "") -> None:
         """Encode ``arm`` as the daemon's clients do; ``key`` is the same for all numbers."""
-        frame = encode_frame(encode_call(numbered_call(arm, _MARK, key)))
-        self._pieces = frame.split(b"%d" % _MARK)
-        self.frame_bytes = len(frame)
+        super().__init__(lambda number: encode_frame(encode_call(numbered_call(arm, number, key))))
+        self.frame_bytes = len(self.message(_MARK))
 
     def frame(self, number: int) -> bytes:
         """The frame of the call ``number``."""
-        return (b"%010d" % number).join(self._pieces)
+        return self.message(number)
 
     def payload(self, number: int) -> bytes:
         """The same without its length."""
-        return self.frame(number)[HEADER_BYTES:]
+        return self.message(number)[HEADER_BYTES:]

@@ -1,5 +1,6 @@
 """Child processes of a benchmark: started by module name, spoken to in lines, ended by closing their standard input."""
 
+import gc
 import os
 import resource
 import select
@@ -114,6 +115,12 @@ def raise_descriptor_limit() -> None:
     """Take as many descriptors as the kernel lets us have: 200 connections need more than some shells give."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def settle_collector() -> None:
+    """Give the garbage collector the settings that the daemon gives its own, so that they make no difference."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 async def stdin_closed() -> None:

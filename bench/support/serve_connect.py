@@ -1,76 +1,56 @@
-"""The Connect server of the benchmarks: a unary handler as an ASGI app under uvicorn, a process of its own.
+"""The Connect server of the benchmarks: Connect for Python's own ASGI application under uvicorn, a process of its own.
 
-Arguments: the socket, as JSON the reply's payload size for each request's payload size, and which HTTP parser uvicorn
-uses, ``httptools`` (in C) or ``h11``. Its handler waits once, as the daemon's provider does. There is no access log.
+Argument: the socket. One unary method with protobuf messages, which its library decodes and encodes, with the deadline
+that the client sends. Its handler waits once, as the daemon's provider does.
 """
 
 import asyncio
-import gc
-import json
 import sys
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
-import uvicorn  # deptry: ignore[DEP004] -- benchmarks run in the development environment
+from connectrpc.compat import google_protobuf_codecs  # deptry: ignore[DEP004] -- as uvicorn in serve_asgi
+from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType  # deptry: ignore[DEP004] -- likewise
+from connectrpc.server import ConnectASGIApplication, Endpoint  # deptry: ignore[DEP004] -- likewise
 
-from bench.support.connect import CONTENT_TYPE, PATH
-from bench.support.processes import raise_descriptor_limit
+from bench.support.protobufs import METHOD, SERVICE, Forge, ForgeCall, ForgeReply, Message
+from bench.support.serve_asgi import serve_app
 
 
-class App:
-    """Answers a POST to the one procedure with as many bytes as the daemon's reply has."""
+class _Service:
+    """The service, as one is written against the stubs of Connect's code generator."""
 
-    def __init__(self, replies: dict[int, bytes]) -> None:
-        """``replies`` by the size of the request's message."""
-        self._replies = replies
+    def __init__(self) -> None:
+        self._forge = Forge()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """One request."""
-        headers = dict(scope["headers"])
-        if scope["method"] != "POST" or scope["path"] != PATH or headers.get(b"content-type") != CONTENT_TYPE:
-            await self._answer(send, 404, b"")
-            return
-        body = bytearray()
-        more = True
-        while more:
-            message = await receive()
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
+    async def call(self, request: Message, _context: Any) -> Message:
+        """The one method."""
         await asyncio.sleep(0)
-        await self._answer(send, 200, self._replies[len(body)])
-
-    async def _answer(self, send: Any, status: int, body: bytes) -> None:
-        headers = [(b"content-type", CONTENT_TYPE), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        return self._forge.answer(request)
 
 
-async def _serve(path: str, replies: dict[int, bytes], http: Literal["httptools", "h11"]) -> None:
-    config = uvicorn.Config(
-        App(replies), uds=path, http=http, loop="asyncio", ws="none", lifespan="off", log_config=None
-    )
-    server = uvicorn.Server(config)
-    parent_gone = asyncio.Event()
-    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), parent_gone.set)
-    serving = asyncio.create_task(server.serve())
-    while not server.started:  # uvicorn has no event for it
-        await asyncio.sleep(0.01)
-        if serving.done():
-            break
-    gc.freeze()
-    print("ready", flush=True)
-    await parent_gone.wait()
-    server.force_exit = True
-    server.should_exit = True
-    await serving
+class _Application(ConnectASGIApplication[_Service]):
+    """What Connect's code generator makes of a service definition."""
 
+    def __init__(self, service: _Service) -> None:
+        super().__init__(service=service, endpoints=self._of, codecs=google_protobuf_codecs())
 
-def main() -> None:
-    """Serve until standard input closes."""
-    raise_descriptor_limit()
-    sizes = json.loads(sys.argv[2])
-    http: Literal["httptools", "h11"] = "h11" if sys.argv[3] == "h11" else "httptools"
-    asyncio.run(_serve(sys.argv[1], {int(request): bytes(reply) for request, reply in sizes.items()}, http))
+    @property
+    def path(self) -> str:
+        """Where the service is mounted."""
+        return f"/{SERVICE}"
+
+    def _of(self, service: _Service) -> Mapping[str, Any]:
+        method = MethodInfo(
+            name=METHOD,
+            service_name=SERVICE,
+            input=ForgeCall,
+            output=ForgeReply,
+            idempotency_level=IdempotencyLevel.UNKNOWN,
+            stream_type=StreamType.UNARY,
+        )
+        return {f"/{SERVICE}/{METHOD}": Endpoint.unary(method=method, function=service.call)}
 
 
 if __name__ == "__main__":
-    main()
+    serve_app(sys.argv[1], _Application(_Service()))

@@ -5,7 +5,6 @@ which each frame is answered by a send of its own, one on which the frames of on
 send, and as JSON the reply frame's size for each request frame's size.
 """
 
-import gc
 import json
 import socket
 import sys
@@ -13,7 +12,7 @@ from functools import partial
 
 import trio
 
-from bench.support.processes import raise_descriptor_limit, stdin_closed
+from bench.support.processes import raise_descriptor_limit, settle_collector, stdin_closed
 from compass_forged.wire.frames import HEADER_BYTES
 
 _RECEIVE_BYTES = 64 << 10
@@ -51,7 +50,7 @@ async def _serve(each_path: str, joined_path: str, replies: dict[int, bytes]) ->
         for path, joined in ((each_path, False), (joined_path, True)):
             handler = partial(_echo, replies=replies, joined=joined)
             await nursery.start(trio.serve_listeners, handler, [await _listen(path)])
-        gc.freeze()
+        settle_collector()
         print("ready", flush=True)
         await stdin_closed()
         nursery.cancel_scope.cancel()

@@ -22,7 +22,8 @@ from compass_forged.wire.schema import ErrorResult, ResultFrame
 
 BODY_BYTES: Final = 2048
 _NUMBERS_PER_CELL: Final = 10_000_000
-_PROBES: Final = (9_999_999_998, 9_999_999_999)
+_LAST_NUMBER: Final = 9_999_999_999
+"""Calls that probe are numbered down from here, so that a create of another size is under another key."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -51,6 +52,7 @@ class Cells:
         seconds: float = 0.0,
         warm_seconds: float = 0.0,
         calls_per_second: float = 0.0,
+        all_latencies: bool = False,
     ) -> Cell:
         """A cell of 2 KB bodies."""
         self._made += 1
@@ -67,6 +69,7 @@ class Cells:
             warm_seconds=warm_seconds,
             seconds=seconds,
             calls_per_second=calls_per_second,
+            all_latencies=all_latencies,
         )
 
 
@@ -100,7 +103,8 @@ def open_containers(control_socket: Path, numbers: Sequence[int]) -> list[str]:
 def exchange(path: str, operation: Operation, body_bytes: int = BODY_BYTES) -> tuple[int, int]:
     """The sizes of a request's frame and of its reply's, from the second of two calls: a replay needs a first."""
     template = template_of(operation, body_bytes)
-    for number in _PROBES:
+    last = _LAST_NUMBER - 2 * body_bytes
+    for number in (last - 1, last):
         size = _reply_bytes(path, template, number, refused=operation == "refused")
     return template.frame_bytes, size
 
@@ -131,7 +135,10 @@ def machine() -> dict[str, object]:
     """What the figures of a run depend on."""
     return {
         "python": platform.python_version(),
-        **{name: version(name) for name in ("trio", "msgspec", "asyncpg", "grpcio", "uvicorn")},
+        **{
+            name: version(name)
+            for name in ("trio", "msgspec", "asyncpg", "grpcio", "protobuf", "connectrpc", "uvicorn")
+        },
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "load_before": round(os.getloadavg()[0], 2),

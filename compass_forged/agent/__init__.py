@@ -16,10 +16,12 @@ from compass_forged.agent.errors import (
     ProtocolViolation,
 )
 from compass_forged.agent.sync import SyncForgeClient
+from compass_forged.agent.tools import AgentTool, ForgeToolError, create_forge_tools
 from compass_forged.wire.schema import ForgeCall, ForgeSelector, ResultArm
 
 __all__ = [
     "AgentError",
+    "AgentTool",
     "CallIdInUse",
     "CallRefused",
     "CallTooLarge",
@@ -34,9 +36,11 @@ __all__ = [
     "ForgeFault",
     "ForgeSelector",
     "ForgeTimeout",
+    "ForgeToolError",
     "ForgeTransport",
     "ProtocolViolation",
     "ResultArm",
     "SyncForgeClient",
     "connect",
+    "create_forge_tools",
 ]

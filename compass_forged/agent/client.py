@@ -4,6 +4,7 @@
 raised as ``ForgeFault`` and an in-band failure as ``ForgeCallFailed``.
 """
 
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ class ForgeClient:
         # Nothing is sent for a caller who is cancelled already.
         await anyio.lowlevel.checkpoint_if_cancelled()
         seconds = patience(call, self._call_seconds)
-        deadline = anyio.current_time() + seconds
+        deadline = time.monotonic() + seconds
         for attempt in range(_SEND_ATTEMPTS):
             connection = self._link.connection
             if connection is None or connection.lost is not None:
@@ -93,15 +94,11 @@ class ForgeClient:
             waiter = connection.post(call.call_id, frame, seconds, deadline)
             if waiter is None:
                 continue
-            try:
-                await waiter.done.wait()
-            except BaseException:
-                connection.give_up(call.call_id)
-                raise
-            if isinstance(waiter.answer, AgentError):
-                raise waiter.answer
-            if waiter.answer is not None:
-                return arm_of(waiter.answer)
+            answer = await connection.answer(call.call_id, waiter)
+            if isinstance(answer, AgentError):
+                raise answer
+            if answer is not None:
+                return arm_of(answer)
         raise DaemonUnreachable(self._link.path, "it closes every new connection; its log says why", transient=True)
 
     def statistics(self) -> ClientStatistics:
@@ -118,7 +115,7 @@ class ForgeClient:
 
     async def _connected(self, seconds: float, deadline: float, *, pause: bool) -> Connection:
         try:
-            with anyio.fail_after(deadline - anyio.current_time()):
+            with anyio.fail_after(deadline - time.monotonic()):
                 return await self._link.live(pause=pause)
         except TimeoutError:
             raise ForgeTimeout(seconds, "not_sent") from None

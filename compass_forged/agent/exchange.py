@@ -31,7 +31,9 @@ def frame_of(call: ForgeCall) -> bytes:
         CallTooLarge: the frame would be over the limit.
     """
     try:
-        if not 0 < len(call.call_id.encode()) <= CALL_ID_MAX_BYTES:
+        call_id = call.call_id
+        size = len(call_id) if call_id.isascii() else len(call_id.encode())
+        if not 0 < size <= CALL_ID_MAX_BYTES:
             raise CallRefused(f"call_id: expected 1 to {CALL_ID_MAX_BYTES} bytes")
         payload = encode_call(call)
     except (UnicodeEncodeError, OverflowError) as error:

@@ -58,6 +58,15 @@ def demo(*, keep: bool) -> None:
     run_demo(keep=keep)
 
 
+@cli.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def mcp(arguments: tuple[str, ...]) -> int:
+    """Serve the forge tools over MCP: --socket PATH on stdio, --gateway for all containers."""
+    from compass_forged.cli.mcp import main as run_mcp  # noqa: PLC0415 -- beside its use
+
+    return run_mcp(arguments)
+
+
 @cli.group()
 def db() -> None:
     """The store's schema."""

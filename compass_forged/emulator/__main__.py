@@ -1,7 +1,8 @@
 """``python -m compass_forged.emulator``: the forge as a process of its own, for demos and end-to-end tests.
 
-It prints one line, a JSON object: ``url``, ``control_token_file``, and ``token_files`` by login; then it serves until
-SIGTERM or SIGINT and exits 0. Tokens are only ever in files that nobody else can read.
+It prints one line, a JSON object: ``url`` of the GitHub half with ``token_files`` by login, ``linear_url`` of the
+Linear half with ``linear_token_file``, and ``control_token_file`` for both; then it serves until SIGTERM or SIGINT and
+exits 0. Tokens are only ever in files that nobody else can read.
 """
 
 import json
@@ -20,6 +21,8 @@ import trio
 
 from compass_forged.emulator.app import Forge, ForgeSettings
 from compass_forged.emulator.limits import LimitSettings
+from compass_forged.emulator.linear_app import LinearForge, LinearSettings
+from compass_forged.emulator.linear_seed import default_linear_seed, random_linear_token
 from compass_forged.emulator.seed import BadSeed, default_seed, read_seed
 from compass_forged.emulator.server import serve_forge
 
@@ -45,11 +48,11 @@ def write_tokens(folder: Path, control_token: str, tokens: Mapping[str, str]) ->
     return {"control_token_file": str(control_file), "token_files": token_files}
 
 
-async def run(forge: Forge, port: int, announcement: Mapping[str, Any]) -> None:
+async def run(forge: Forge, linear: LinearForge, port: int, linear_port: int, announcement: Mapping[str, Any]) -> None:
     """Serve until a signal asks to end."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with serve_forge(forge, port=port) as url:
-            sys.stdout.write(json.dumps({"url": url, **announcement}) + "\n")
+        async with serve_forge(forge, port=port) as url, serve_forge(linear, port=linear_port) as linear_url:
+            sys.stdout.write(json.dumps({"url": url, "linear_url": linear_url, **announcement}) + "\n")
             sys.stdout.flush()
             async for _ in signals:
                 break
@@ -57,11 +60,12 @@ async def run(forge: Forge, port: int, announcement: Mapping[str, Any]) -> None:
 
 @click.command()
 @click.option("--port", default=0, show_default=True, help="Port on 127.0.0.1; 0 takes a free one.")
+@click.option("--linear-port", default=0, show_default=True, help="The Linear half's port, likewise.")
 @click.option(
     "--seed",
     "seed_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="First contents (.toml or .json) instead of the built-in ones.",
+    help="First contents of the GitHub half (.toml or .json) instead of the built-in ones.",
 )
 @click.option(
     "--dir",
@@ -70,7 +74,7 @@ async def run(forge: Forge, port: int, announcement: Mapping[str, Any]) -> None:
     help="Where the token files go, and stay (made if missing); by default a temporary folder, removed at the end.",
 )
 @click.option("--enterprise", metavar="RELEASE", help="Behave as this GitHub Enterprise Server, such as 3.19.0.")
-def main(port: int, seed_file: Path | None, folder: Path | None, enterprise: str | None) -> None:
+def main(port: int, linear_port: int, seed_file: Path | None, folder: Path | None, enterprise: str | None) -> None:
     """Run the bundled forge on the loopback interface."""
     with ExitStack() as stack:
         try:
@@ -86,10 +90,16 @@ def main(port: int, seed_file: Path | None, folder: Path | None, enterprise: str
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="compass-forge-")))
         announcement = write_tokens(place, control_token, seed.get("tokens", {}))
+        linear_token = random_linear_token()
+        write_private(place / "token-linear", linear_token)
+        announcement["linear_token_file"] = str(place / "token-linear")
+        settings = LinearSettings(control_token=control_token)
+        linear = LinearForge(default_linear_seed(linear_token), settings=settings)
         try:
-            trio.run(run, forge, port, announcement)
+            trio.run(run, forge, linear, port, linear_port, announcement)
         except* OSError as errors:
-            raise click.ClickException(f"port {port}: {errors.exceptions[0]}; choose another with --port") from None
+            ports = f"port {port} or {linear_port}" if linear_port else f"port {port}"
+            raise click.ClickException(f"{ports}: {errors.exceptions[0]}; choose another with --port") from None
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ from urllib.parse import unquote
 
 import anyio
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from compass_forged.emulator import app_routes, basic_routes, check_routes, issue_routes, pull_routes, review_routes
 from compass_forged.emulator.apps import App
+from compass_forged.emulator.asgi import drop, lifespan, lower, raw_path, read_body, send_answer
 from compass_forged.emulator.control import Control
 from compass_forged.emulator.limits import Limits, LimitSettings, Window
 from compass_forged.emulator.permissions import check_permissions
@@ -30,20 +31,12 @@ from compass_forged.emulator.script import LoggedRequest, RequestLog, Rule, Scri
 from compass_forged.emulator.seed import apply_seed
 from compass_forged.emulator.state import Account, Clock, ForgeState, system_clock
 
-REQUEST_MAX_BYTES = 8 << 20
-SERVED = "compass_forged.emulator.served"
-"""Stands in the ASGI scope where a real server carries the connection."""
-
 _VARY = "Accept, Authorization, Cookie, X-GitHub-OTP,Accept-Encoding, Accept, X-Requested-With"
 _NO_AGENT = (
     "\r\nRequest forbidden by administrative rules. Please make sure your request has a User-Agent header "
     "(https://docs.github.com/en/rest/overview/resources-in-the-rest-api#user-agent-required). "
     "Check https://developer.github.com for other possible causes.\r\n"
 )
-
-
-class ConnectionDropped(ConnectionError):
-    """A scripted drop where no server stands between: in process, the client's transport sees this exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,22 +118,24 @@ class Forge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; the ASGI entry point."""
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await lifespan(receive, send)
             return
         request = Request(scope, receive)
         try:
-            raw_body = await _read(request)
+            raw_body = await read_body(request)
         except ClientDisconnect:
             return  # within its request: nothing comes of it
-        path = _raw_path(scope)
+        path = raw_path(scope)
         if path.startswith("/_forge/"):
-            await _send(send, self._control.answer(request, path, raw_body or b""))
+            await send_answer(send, self._control.answer(request, path, raw_body or b""))
             return
         if not request.headers.get("user-agent", "").strip():
-            await _send(send, Answer(403, {"content-type": "text/html"}, _NO_AGENT.encode()))
+            await send_answer(send, Answer(403, {"content-type": "text/html"}, _NO_AGENT.encode()))
             return
         if raw_body is None:
-            await _send(send, Answer(413, {"content-type": "text/html", "connection": "close"}, b"Payload too large\n"))
+            await send_answer(
+                send, Answer(413, {"content-type": "text/html", "connection": "close"}, b"Payload too large\n")
+            )
             return
         incoming = self._incoming(request, path, raw_body)
         entry = self._note(incoming)
@@ -151,10 +146,10 @@ class Forge:
             entry.scripted = True
             answer = await self._play(rule, incoming)
             if rule.drop:
-                await _drop(scope, send)
+                await drop(scope, send)
                 return
         entry.status = answer.status
-        await _send(send, answer, head=incoming.method == "HEAD", truncate=rule.truncate if rule else None)
+        await send_answer(send, answer, head=incoming.method == "HEAD", truncate=rule.truncate if rule else None)
 
     def _incoming(self, request: Request, path: str, raw_body: bytes) -> _Incoming:
         self._requests += 1
@@ -187,13 +182,13 @@ class Forge:
         own = self._answer(incoming) if rule.carries_out else None
         await anyio.sleep(rule.delay_after)
         if own is not None and rule.status is None:
-            own.headers |= _lower(rule.headers)
+            own.headers |= lower(rule.headers)
             return own
         window = self.limits.window(incoming.bucket, self.state.now())
         headers = self._common_headers(incoming, window)
         if not isinstance(rule.body, str | bytes):
             headers["content-type"] = "application/json; charset=utf-8"
-        headers |= _lower(rule.headers)
+        headers |= lower(rule.headers)
         return Answer(rule.status or 200, headers, rule.body_bytes())
 
     # --- the usual way
@@ -290,60 +285,7 @@ class Forge:
         return headers
 
 
-# --- ASGI
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        if message["type"] == "lifespan.startup":
-            await send({"type": "lifespan.startup.complete"})
-        else:
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-
-
-async def _read(request: Request) -> bytes | None:
-    """The request's body; None for one over the limit, of which nothing beyond it is kept."""
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= REQUEST_MAX_BYTES:
-            chunks.append(chunk)
-    return b"".join(chunks) if size <= REQUEST_MAX_BYTES else None
-
-
-async def _send(send: Send, answer: Answer, *, head: bool = False, truncate: int | None = None) -> None:
-    """Send an answer; a truncated one leaves the body open, and the server then closes the connection."""
-    headers = {"content-length": str(len(answer.body)), **answer.headers}
-    if answer.status == HTTPStatus.NOT_MODIFIED:
-        del headers["content-length"]
-    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": answer.status, "headers": raw})
-    body: Message = {"type": "http.response.body", "body": b"" if head else answer.body}
-    if truncate is not None and truncate < len(answer.body):
-        body = {**body, "body": answer.body[:truncate], "more_body": True}
-    await send(body)
-
-
-async def _drop(scope: Scope, send: Send) -> None:
-    """Leave the request without an answer.
-
-    A server would answer 500 for an application that sends nothing. An interim answer (which every client reads over)
-    and then nothing makes it close the connection: the client sees it end without a response.
-    """
-    if SERVED not in scope:
-        raise ConnectionDropped("the script closes this connection without an answer")
-    await send({"type": "http.response.start", "status": HTTPStatus.EARLY_HINTS, "headers": []})
-
-
 # --- small helpers
-
-
-def _raw_path(scope: Scope) -> str:
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    return raw.partition(b"?")[0].decode("ascii", "replace")
 
 
 def _token(authorization: str | None) -> str | None:
@@ -366,7 +308,3 @@ def _matches(if_none_match: str | None, etag: str) -> bool:
         return False
     wanted = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
     return bool(wanted & {"*", etag.removeprefix("W/")})
-
-
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}

@@ -11,9 +11,9 @@ from typing import Any
 import trio
 from hypercorn.config import Config, Sockets
 from hypercorn.trio import serve
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from compass_forged.emulator.app import SERVED, Forge
+from compass_forged.emulator.asgi import SERVED
 
 START_DEADLINE = 10.0
 """Seconds within which the server must listen."""
@@ -75,8 +75,8 @@ class _OneSocket(Config):
 
 
 @asynccontextmanager
-async def serve_forge(forge: Forge, *, host: str = "127.0.0.1", port: int = 0) -> AsyncGenerator[str]:
-    """Serve ``forge`` while the block runs; gives the base URL, without a slash at its end.
+async def serve_forge(forge: ASGIApp, *, host: str = "127.0.0.1", port: int = 0) -> AsyncGenerator[str]:
+    """Serve a half of the forge while the block runs; gives the base URL, without a slash at its end.
 
     At the end of the block requests in flight get ``GRACE`` seconds. A fault of the server itself is raised out of
     the block.
@@ -99,7 +99,7 @@ async def serve_forge(forge: Forge, *, host: str = "127.0.0.1", port: int = 0) -
                 stop.set()
 
 
-def _served(forge: Forge) -> Any:
+def _served(forge: ASGIApp) -> Any:
     """The forge, told that a real connection carries its answers."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

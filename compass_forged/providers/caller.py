@@ -10,10 +10,11 @@ The rules, in the order in which they matter:
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+import msgspec
 import trio
 
 from compass_forged.budget import Kind, Reading
@@ -174,6 +175,8 @@ class ForgeHttp:
         answer = await self._read_here(request, context, kind)
         hops = 0
         while answer.status in REDIRECTS:
+            if request.json is not None:
+                raise ForgeStatus(answer.status, "the forge redirected a query, which has no other place")
             hops += 1
             if hops > REDIRECT_HOPS_MAX:
                 raise ForgeStatus(answer.status, f"the forge redirected more than {REDIRECT_HOPS_MAX} times")
@@ -228,7 +231,7 @@ class ForgeHttp:
         """The answer to one request: an own one, or that of somebody who asks the same under this credential."""
         while True:
             token = await self._credential.token()
-            turn = await self._gate.admit_or_board(context.container, kind, (kind, request.path, request.query))
+            turn = await self._gate.admit_or_board(context.container, kind, (kind, *_question(request)))
             if not isinstance(turn, Flight):
                 return await self._lead(turn, request, context, kind, token)
             try:
@@ -382,7 +385,7 @@ class ForgeHttp:
     ) -> HttpAnswer:
         if admission is None:
             admission = await self._gate.admit(context.container, kind)
-        key = (request.path, request.query)
+        key = _question(request)
         known = None if kind == "write" else self._answers.find(key, token)
         condition = {} if known is None else {"If-None-Match": tag_of(known)}
         try:
@@ -421,6 +424,12 @@ class ForgeHttp:
         else:
             delay = self._gate.throttled(limit.delay, f"status {answer.status}")
         raise RateLimited(delay, f"the forge's {limit.kind} rate limit is reached", outcome="rejected")
+
+
+def _question(request: HttpRequest) -> tuple[Hashable, ...]:
+    """What a read asks for. Where everything has one path, what differs stands in the body."""
+    body = None if request.json is None else msgspec.json.encode(request.json)
+    return request.path, request.query, body
 
 
 def _may_touch(context: CallContext, repo: str) -> bool:

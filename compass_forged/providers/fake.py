@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeVar
 
 import trio
 
-from compass_forged.errors import BadRepo, ForgeStatus, IsPullRequest
+from compass_forged.errors import BadRepo, ForgeStatus, IsPullRequest, PullRequestExists
 from compass_forged.ports import CallContext
 from compass_forged.wire.schema import (
     LIST_LIMIT_DEFAULT,
@@ -159,8 +159,16 @@ class FakeProvider:
         return await self._end(step, self._comment(arm.repo, arm.issue_number, arm.body))
 
     async def create_pull_request(self, arm: CreatePullRequest, context: CallContext) -> PullRequest:
-        """Open a pull request."""
+        """Open a pull request.
+
+        Raises:
+            PullRequestExists: one is open for its head and base.
+        """
         step = await self._begin(arm, context, write=True)
+        for (repo, _), other in self.pull_requests.items():
+            place = (other.head_ref, other.base_ref, other.state)
+            if repo == self.canonical_repo(arm.repo) and place == (arm.head_ref, arm.base_ref or "main", "open"):
+                raise PullRequestExists(copy.deepcopy(other))
         number, url, now = self._new(arm.repo, "pull")
         pull = PullRequest(
             forge=self._forge,

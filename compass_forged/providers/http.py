@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import httpcore  # noqa: F401  # pyright: ignore[reportUnusedImport] -- else imported at the first call
 import httpx
@@ -53,12 +54,14 @@ class HttpRequest:
         path: decoded segments below the entry's base URL.
         query: decoded pairs.
         json: what is sent as the body; None for none.
+        form: what is sent as the body in the form of HTML's forms, where there is no ``json``; None for none.
     """
 
     method: str
     path: tuple[str, ...]
     query: Query = ()
     json: Mapping[str, object] | None = None
+    form: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +220,8 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
 
     def _message(self, request: HttpRequest, headers: Mapping[str, str], authorization: str) -> httpx.Request:
         target = self.base.target(request.path, request.query)
-        content = b"" if request.json is None else msgspec.json.encode(request.json)
-        body_headers = {} if request.json is None else {"Content-Type": "application/json; charset=utf-8"}
+        content, kind = _body(request)
+        body_headers = {"Content-Type": kind} if kind else {}
         message = httpx.Request(
             request.method,
             self.base.url(target),
@@ -309,6 +312,15 @@ class HttpTransport(AbstractAsyncContextManager["HttpTransport"]):
             # The body is here: what is left is to hand the connection back, which a cancellation must not tear.
             await response.aclose()
         return HttpAnswer(response.status_code, headers, body)
+
+
+def _body(request: HttpRequest) -> tuple[bytes, str]:
+    """The bytes of a request's body and what they are; nothing for none."""
+    if request.json is not None:
+        return msgspec.json.encode(request.json), "application/json; charset=utf-8"
+    if request.form is not None:
+        return urlencode(request.form).encode("ascii"), "application/x-www-form-urlencoded"
+    return b"", ""
 
 
 def authorize(message: httpx.Request, base: BaseUrl, target: str, authorization: str) -> None:

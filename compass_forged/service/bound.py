@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from compass_forged import owner
-from compass_forged.errors import BadRepo
+from compass_forged.errors import BadRepo, CallError
 from compass_forged.owner import Author
 from compass_forged.policy import invalid
 from compass_forged.ports import Account, ArtifactKind, CallContext, Coordinate, Provider
@@ -58,22 +58,23 @@ class BoundCall(msgspec.Struct):
         except BadRepo:  # the forge's own word fails its grammar: the name that was asked for stands
             return self.coordinate(kind, made.number)
 
-    def stamp(self, body: str, *, ref: str = "", more: int = 0) -> str:
+    def stamp(self, body: str, *, ref: str = "") -> str:
         """``body`` under the caller's header.
 
         Args:
             body: what the agent wrote.
             ref: a keyed create's ref.
-            more: how many bytes of the limit the provider will use besides.
 
         Raises:
             CallError: it is too large; the message names the overage in bytes.
         """
-        limit = self.provider.body_limit
         try:
-            return owner.stamp(body, self.author, limit - more if limit else 0, ref=ref)
+            return owner.stamp(body, self.author, self.provider.body_limit, ref=ref)
         except owner.BodyTooLarge as error:
-            raise invalid(
-                f"body: {error.overage} bytes too large; "
-                f"{self.entry.provider} takes {limit} bytes with the owner header"
-            ) from error
+            raise self.too_large(error, "the owner header") from error
+
+    def too_large(self, error: owner.BodyTooLarge, beside: str) -> CallError:
+        """What is told of a body that does not fit beside what the daemon adds to it."""
+        return invalid(
+            f"body: {error.overage} bytes too large; {self.entry.provider} takes {error.limit} bytes with {beside}"
+        )

@@ -1,9 +1,11 @@
 """Creates: at most one artifact under a key, and none without its row.
 
 What stands here is the memo (of a key, or of a create under way in this process that others join), the send, and the
-record, which is shielded and retried.
+record, which is shielded and retried. Where the forge refuses a pull request since one stands already, that may be the
+one of an earlier attempt: ``_found`` says what proves it.
 """
 
+import hmac
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,16 +21,18 @@ from compass_forged import owner
 from compass_forged.errors import (
     CallError,
     ForgeError,
+    PullRequestExists,
     SchemaMismatch,
     StoreConflict,
     StoreError,
     StoreUnavailable,
     ValueRefused,
 )
-from compass_forged.fingerprint import coordinate_text, create_ref, request_fingerprint
+from compass_forged.fingerprint import coordinate_text, create_id, create_ref, request_fingerprint
 from compass_forged.observability import Counters, get_logger
 from compass_forged.policy import to_call_error
-from compass_forged.ports import AuthoredArtifact, Coordinate, Store, Work, WriteGuard
+from compass_forged.ports import ArtifactKind, AuthoredArtifact, Coordinate, Store, Work, WriteGuard
+from compass_forged.service import posts
 from compass_forged.service.bound import BoundCall, ServiceLimits
 from compass_forged.service.reads import cut
 from compass_forged.wire.schema import (
@@ -139,11 +143,9 @@ class Creates:
                 self._remember(key, memo)
                 return replayed(memo, mismatch=memo.fingerprint != fingerprint)
             return await self._send(bound, arm, key, flight)
-        except CallError as error:
-            flight.error = _apart(error)
-            raise
-        except (ForgeError, StoreError) as error:
-            flight.error = to_call_error(error, write=True)
+        except (CallError, ForgeError, StoreError) as error:
+            # One of its own, without a traceback, whose frames would hold the call, and through its flight the error.
+            flight.error = to_call_error(error, write=True, sent=bound.context.guard.sent)
             raise
         finally:
             if flight.artifact is None and flight.error is None and bound.context.guard.sent:
@@ -159,27 +161,67 @@ class Creates:
     async def _send(self, bound: BoundCall, arm: CreateArm, key: Key | None, flight: _Flight | None) -> ResultArm:
         if self._check_create is not None:
             self._check_create()
-        body = bound.stamp(arm.body, ref=self._ref(bound, key))  # 6. stamp
-        made = await _create(bound, arm, body)  # 7. provider
-        artifact = AuthoredArtifact(
-            coordinate=bound.written_at("issue" if isinstance(arm, CreateIssue) else "pull_request", made),
-            repo=made.repo,
-            account=bound.account,
-            session_id=bound.session_id,
-            client_request_id=key[1] if key else None,
-            fingerprint=flight.fingerprint if flight else None,
-            url=made.url,
-            created_at=made.created_at or _now(),
-        )
-        if flight:
-            flight.artifact = artifact
-        recorded = await self._record(artifact)  # 8. record
-        if recorded and key:
-            self._remember(key, artifact)
+        ref = self._ref(bound, key)
+        stamped = msgspec.structs.replace(arm, body=bound.stamp(arm.body, ref=ref))  # 6. stamp
+        if key:
+            bound.context.create_id = create_id(self._ref_secret, agent_id=key[0], client_request_id=key[1])
+        try:
+            made = await _post(bound, stamped)  # 7. provider
+        except PullRequestExists as refused:
+            return await self._found(bound, arm, refused, key, flight)
+        artifact = _artifact(bound, made, key, flight.fingerprint if flight else None)
+        recorded = await self._keep(artifact, key, flight)  # 8. record
         author = bound.author
         made.attribution = Attribution(author.agent, author.owner, author.session, verified=recorded)
         made.body = owner.strip(cut(bound, made.body, self._counters))  # 9. result
         return _result(made)
+
+    async def _found(
+        self,
+        bound: BoundCall,
+        arm: CreateArm,
+        refused: PullRequestExists,
+        key: Key | None,
+        flight: _Flight | None,
+    ) -> ResultArm:
+        """Answer with the pull request that stands in the way of a new one, if it is provably the caller's.
+
+        Raises:
+            PullRequestExists: it is not, or nobody can tell.
+        """
+        found = refused.found
+        if found is None or not isinstance(arm, CreatePullRequest):
+            raise refused
+        by_ref = key is not None and _carries(found, bound, self._ref(bound, key))
+        if not by_ref and not await self._holds(bound, found):
+            raise refused
+        standing = _as_it_stands(arm, found)
+        fingerprint = request_fingerprint(bound.entry.provider, bound.entry.host, bound.repo, standing)
+        artifact = _artifact(bound, found, key, fingerprint if key else None)
+        self._counters.add("creates_found")
+        _log.warning("a create was answered with what stood already", coordinate=coordinate_text(artifact.coordinate))
+        if key is not None:  # a keyless create leaves no memo, and the row is there
+            await self._keep(artifact, key, flight)
+        return replayed(artifact, mismatch=standing is not arm)
+
+    async def _holds(self, bound: BoundCall, found: PullRequest) -> bool:
+        """Whether the index holds what was found for the caller's agent. If it cannot be asked, nobody can tell."""
+        place = bound.written_at("pull_request", found)
+        try:
+            known = await self._store.attribution_of([place], asker=bound.account.agent_id)
+        except StoreError as error:
+            _log.warning("attribution not looked up", error=str(error))
+            return False
+        return place in known and known[place].agent == bound.account.agent
+
+    async def _keep(self, artifact: AuthoredArtifact, key: Key | None, flight: _Flight | None) -> bool:
+        """Tell those who joined, record, and remember. Whether it is recorded."""
+        if flight:
+            flight.artifact = artifact
+        recorded = await self._record(artifact)
+        if recorded and key:
+            self._remember(key, artifact)
+        return recorded
 
     def _ref(self, bound: BoundCall, key: Key | None) -> str:
         if key is None:
@@ -261,10 +303,46 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-async def _create(bound: BoundCall, arm: CreateArm, body: str) -> Issue:
-    if isinstance(arm, CreateIssue):
-        return await bound.provider.create_issue(msgspec.structs.replace(arm, body=body), bound.context)
-    return await bound.provider.create_pull_request(msgspec.structs.replace(arm, body=body), bound.context)
+async def _post(bound: BoundCall, arm: CreateArm) -> Issue:
+    return await (posts.issue(bound, arm) if isinstance(arm, CreateIssue) else posts.pull_request(bound, arm))
+
+
+def _artifact(bound: BoundCall, made: Issue, key: Key | None, fingerprint: bytes | None) -> AuthoredArtifact:
+    kind: ArtifactKind = "pull_request" if isinstance(made, PullRequest) else "issue"
+    return AuthoredArtifact(
+        coordinate=bound.written_at(kind, made),
+        repo=made.repo,
+        account=bound.account,
+        session_id=bound.session_id,
+        client_request_id=key[1] if key else None,
+        fingerprint=fingerprint,
+        url=made.url,
+        created_at=made.created_at or _now(),
+    )
+
+
+def _carries(found: PullRequest, bound: BoundCall, ref: str) -> bool:
+    """Whether what was found begins with the header of this agent's create under this key.
+
+    Nobody else can have written the ref into it: it binds agent, key and place under a secret, and what agents write is
+    stripped of everything that reads as a header. The login of its author proves nothing, since all agents share it.
+    """
+    claim = owner.parse(found.body)
+    return claim is not None and hmac.compare_digest(claim.ref, ref) and claim.agent == bound.account.agent
+
+
+def _as_it_stands(arm: CreatePullRequest, found: PullRequest) -> CreatePullRequest:
+    """The request that would have made what was found; ``arm`` itself where nothing tells the two apart.
+
+    Forges rewrite ends of lines, and cut blanks at the ends.
+    """
+    body = owner.strip(found.body)
+    same = (found.title.strip(), _plain(body)) == (arm.title.strip(), _plain(owner.strip(arm.body)))
+    return arm if same else msgspec.structs.replace(arm, title=found.title, body=body)
+
+
+def _plain(text: str) -> str:
+    return text.replace("\r\n", "\n").strip()
 
 
 def _result(made: Issue) -> ResultArm:
@@ -283,10 +361,5 @@ def _joined(flight: _Flight, fingerprint: bytes) -> ResultArm | None:
     if error is not None and (
         error.outcome == "unknown" or (error.outcome == "rejected" and flight.fingerprint == fingerprint)
     ):
-        raise _apart(error)
+        raise CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)
     return None
-
-
-def _apart(error: CallError) -> CallError:
-    """The same error without its traceback, whose frames would hold the call, and through its flight the error."""
-    return CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)

@@ -1,5 +1,6 @@
 """Reads: live from the forge, bodies without headers, each artifact with who wrote it as far as that is known."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -31,6 +32,8 @@ from compass_forged.wire.schema import (
 _log = get_logger(__name__)
 
 _FRAME_SLACK_BYTES: Final = 4096
+_ATTRIBUTION_BYTES: Final = 256
+"""What the proof of an artifact's author may add to a reply at the most, words and names of fields together."""
 _BODY_TIMES_LIMIT: Final = 4
 """A forge's body of so many times its own limit is cut: no honest one is that long, and reading it takes a while."""
 
@@ -47,19 +50,21 @@ class Reader:
     async def get_issue(self, bound: BoundCall, arm: GetIssue) -> ResultArm:
         """An issue with its newest comments."""
         issue = await bound.provider.get_issue(arm, bound.context)
-        await self._attribute(bound, "issue", [issue])
+        await self._clean(bound, [issue])
         await self._clean(bound, issue.comments)
+        await self._verify(bound, "issue", [issue])
         _shorten(IssueResult(issue=issue), issue.comments)
         return IssueResult(issue=issue)
 
     async def get_pull_request(self, bound: BoundCall, arm: GetPullRequest) -> ResultArm:
         """A pull request with its comments, reviews and threads."""
         pull = await bound.provider.get_pull_request(arm, bound.context)
-        await self._attribute(bound, "pull_request", [pull])
+        await self._clean(bound, [pull])
         await self._clean(bound, pull.comments)
         await self._clean(bound, pull.reviews)
         for thread in pull.threads:
             await self._clean(bound, thread.comments)
+        await self._verify(bound, "pull_request", [pull])
         result = PullRequestResult(pull_request=pull)
         for newest_last in _long_lists(pull):
             _shorten(result, newest_last)
@@ -68,29 +73,29 @@ class Reader:
     async def list_issues(self, bound: BoundCall, arm: ListIssues) -> ResultArm:
         """A page of issues."""
         page = await bound.provider.list_issues(arm, bound.context)
-        await self._attribute(bound, "issue", page.items)
-        if len(page.items) <= 1 or _size(page) <= REPLY_MAX_BYTES:
-            return page
-        # Cursors are the provider's, so a shorter page must be asked for: half as many items.
-        return await self.list_issues(bound, msgspec.structs.replace(arm, limit=len(page.items) // 2))
+        await self._clean(bound, page.items)
+        fewer = len(page.items) // 2
+        while fewer and _size(page) + _ATTRIBUTION_BYTES * len(page.items) > REPLY_MAX_BYTES:
+            # Cursors are the provider's, so a shorter page must be asked for: half as many items.
+            page = await bound.provider.list_issues(msgspec.structs.replace(arm, limit=fewer), bound.context)
+            await self._clean(bound, page.items)
+            fewer = min(fewer, len(page.items)) // 2
+        await self._verify(bound, "issue", page.items)
+        return page
 
-    async def _attribute(
-        self, bound: BoundCall, kind: ArtifactKind, artifacts: list[Issue] | list[PullRequest]
-    ) -> None:
-        """Strip the bodies; say who wrote what, from the index in one query where it knows, else from the text."""
+    async def _verify(self, bound: BoundCall, kind: ArtifactKind, artifacts: list[Issue] | list[PullRequest]) -> None:
+        """Where the index knows who wrote what, that stands instead of what the text claims. One query."""
+        if not artifacts:
+            return
         wanted = {made.number: bound.coordinate(kind, made.number, made.repo) for made in artifacts}
-        known: dict[Coordinate, Attribution] = {}
-        if wanted:
-            known = await self._index_lookup(list(wanted.values()), bound.account.agent_id)
+        known = await self._index_lookup(list(wanted.values()), bound.account.agent_id)
         for made in artifacts:
-            await trio.lowlevel.checkpoint()  # a page of hostile bodies takes a while to strip: let others run
-            body = cut(bound, made.body, self._counters)
-            made.attribution = known.get(wanted[made.number]) or claimed(body)
-            made.body = owner.strip(body)
+            made.attribution = known.get(wanted[made.number], made.attribution)
 
-    async def _clean(self, bound: BoundCall, texts: list[Comment] | list[Review]) -> None:
+    async def _clean(self, bound: BoundCall, texts: Sequence[Issue] | list[Comment] | list[Review]) -> None:
+        """Strip the bodies, and say what they claim of their authors."""
         for text in texts:
-            await trio.lowlevel.checkpoint()  # as in ``_attribute``
+            await trio.lowlevel.checkpoint()  # a page of hostile bodies takes a while to strip: let others run
             body = cut(bound, text.body, self._counters)
             text.attribution = claimed(body)
             text.body = owner.strip(body)

@@ -7,19 +7,20 @@ must wait is handed back as work, so that nobody sets up a task for a refusal.
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from compass_forged import policy
-from compass_forged.errors import BadAnswer, CallError, Fault, ForgeError, StoreError
+from compass_forged.errors import BadAnswer, CallError, Fault, ForgeError, StoreError, Unsupported
 from compass_forged.observability import Counters, get_logger
 from compass_forged.owner import Author
 from compass_forged.policy import error_result, to_call_error
-from compass_forged.ports import CallContext, Caller, Store, Work
+from compass_forged.ports import WITHOUT_PULL_REQUESTS, CallContext, Caller, Coordinate, Store, Work
 from compass_forged.providers.registry import Entry, Registry
 from compass_forged.scope import allows
 from compass_forged.service import reads, writes
 from compass_forged.service.bound import BoundCall, ServiceLimits
 from compass_forged.service.creates import Creates
+from compass_forged.service.subscriptions import Subscriptions
 from compass_forged.wire.schema import (
     READ_ARMS,
     CommentOnIssue,
@@ -38,6 +39,19 @@ from compass_forged.wire.schema import (
 )
 
 _log = get_logger(__name__)
+
+PlacedArm: TypeAlias = (
+    CreateIssue
+    | CommentOnIssue
+    | CreatePullRequest
+    | CommentOnPullRequest
+    | SubmitReview
+    | GetIssue
+    | ListIssues
+    | GetPullRequest
+    | Subscribe
+)
+"""An arm that names a forge and a repository there."""
 
 
 class ForgeService:
@@ -70,6 +84,7 @@ class ForgeService:
             store, ref_secret=ref_secret, counters=counters, limits=limits, check_create=check_create
         )
         self._reader = reads.Reader(store, counters=counters, limits=limits)
+        self._subscriptions = Subscriptions(store)
 
     def begin(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm | Work:
         """Begin one call; see ``ForgeCaller.begin``."""
@@ -88,41 +103,48 @@ class ForgeService:
 
     def _begin(self, caller: Caller, call: ForgeCall, context: CallContext) -> ResultArm | Work:
         account = caller.account
-        if account is None or not caller.session_id:  # 1. identity
+        if account is None or not (caller.session_id and caller.container):  # 1. identity
             raise Fault("permission_denied", "no account stands behind the session")
         author = _author(account.agent, account.owner, caller.session_id)
         policy.check_shape(call)  # 2. shape
-        if isinstance(call.arm, Unsubscribe):
-            raise _not_yet(call)
+        arm = call.arm
+        if isinstance(arm, Unsubscribe):  # it names no forge: what it may touch, its row says
+            check = None if caller.scope is None else partial(self._check_place, caller)
+            return self._subscriptions.unsubscribe(account.agent_id, arm, context, check)
         known = self._registry.find(call.forge)
-        repo = known.author.canonical_repo(call.arm.repo) if known else call.arm.repo
+        repo = known.author.canonical_repo(arm.repo) if known else arm.repo
         if known:
             context.coordinate = f"{known.provider}:{known.host}/{repo}"
         self._check_scope(caller, call, known, repo)  # 3. scope
         entry = known or self._registry.resolve(call.forge)  # 4. provider and role
+        if entry.provider in WITHOUT_PULL_REQUESTS and policy.is_about_pull_requests(arm):
+            raise Unsupported(entry.provider, _operation(arm))
         context.may_touch = (
             _anywhere if caller.scope is None else partial(self._in_scope, caller, entry.provider, entry.host)
         )
-        return self._dispatch(BoundCall(account, author, caller.session_id, entry, repo, context), call)
+        bound = BoundCall(account, author, caller.session_id, entry, repo, context)
+        return self._dispatch(bound, arm, call.client_request_id)
 
-    def _dispatch(self, bound: BoundCall, call: ForgeCall) -> ResultArm | Work:
-        match call.arm:
-            case CreateIssue() | CreatePullRequest() as arm:
-                return self._creates.begin(bound, arm, call.client_request_id)  # 5. memo
-            case CommentOnIssue() | CommentOnPullRequest() as arm:
+    def _dispatch(  # noqa: PLR0911 -- a table: one return per kind of arm
+        self, bound: BoundCall, arm: PlacedArm, client_request_id: str
+    ) -> ResultArm | Work:
+        match arm:
+            case CreateIssue() | CreatePullRequest():
+                return self._creates.begin(bound, arm, client_request_id)  # 5. memo
+            case CommentOnIssue() | CommentOnPullRequest():
                 return writes.comment(bound, arm)
-            case SubmitReview() as arm:
+            case SubmitReview():
                 return writes.review(bound, arm)
-            case GetIssue() as arm:
+            case GetIssue():
                 return partial(self._reader.get_issue, bound, arm)
-            case GetPullRequest() as arm:
+            case GetPullRequest():
                 return partial(self._reader.get_pull_request, bound, arm)
-            case ListIssues() as arm:
+            case ListIssues():
                 return partial(self._reader.list_issues, bound, arm)
-            case Subscribe() | Unsubscribe():
-                raise _not_yet(call, bound.entry.provider)
+            case Subscribe():
+                return self._subscriptions.subscribe(bound, arm)
             case _:
-                assert_never(call.arm)
+                assert_never(arm)
 
     def _check_scope(self, caller: Caller, call: ForgeCall, known: Entry | None, repo: str) -> None:
         if caller.scope is None:
@@ -131,11 +153,11 @@ class ForgeService:
         provider = known.provider if known else (wanted.provider if wanted else "")
         host = known.host if known else (wanted.host if wanted else "")
         if not self._in_scope(caller, provider, host, repo):
-            raise CallError(
-                "permission_denied",
-                "the session's scope does not include this repository",
-                outcome="not_sent",
-            )
+            raise _outside()
+
+    def _check_place(self, caller: Caller, place: Coordinate) -> None:
+        if not self._in_scope(caller, place.provider, place.host, place.repo):
+            raise _outside()
 
     def _in_scope(self, caller: Caller, provider: str, host: str, repo: str) -> bool:
         default_host = self._registry.default_host(provider)
@@ -152,12 +174,13 @@ class ForgeService:
             return self._failed(error, call, context)
 
     def _failed(self, error: Exception, call: ForgeCall, context: CallContext) -> ResultArm:
-        write = not isinstance(call.arm, READ_ARMS)
+        write, sent = not isinstance(call.arm, READ_ARMS), context.guard.sent
+        if write and sent and isinstance(error, CallError | ForgeError) and error.outcome == "not_sent":
+            self._correct(error, call, context)
         if isinstance(error, CallError):
-            error.outcome = policy.outcome_if(write, error.outcome)
-            return error_result(error)
+            return error_result(error, policy.true_outcome(error.outcome, write=write, sent=sent))
         if isinstance(error, ForgeError | StoreError):
-            failed = to_call_error(error, write=write)
+            failed = to_call_error(error, write=write, sent=sent)
             if failed.code == "internal":
                 _log.error(
                     "call failed",
@@ -171,8 +194,18 @@ class ForgeService:
         _log.error(
             "unexpected error in the service", arm=arm_name(call.arm), coordinate=context.coordinate, exc_info=error
         )
-        outcome = policy.outcome_if(write, "unknown" if context.guard.sent else "not_sent")
-        return error_result(CallError("internal", "the daemon failed; its log says why", outcome=outcome))
+        failed = CallError("internal", "the daemon failed; its log says why")
+        return error_result(failed, policy.true_outcome("", write=write, sent=sent))
+
+    def _correct(self, error: Exception, call: ForgeCall, context: CallContext) -> None:
+        """What has gone out cannot be ``not_sent``: it is told as unknown, and whoever said so is to be mended."""
+        self._counters.add("outcomes_corrected")
+        _log.error(
+            "a sent write was said not to be sent",
+            arm=arm_name(call.arm),
+            coordinate=context.coordinate,
+            error=f"{type(error).__name__}: {error}",
+        )
 
 
 def _anywhere(_repo: str) -> bool:
@@ -187,5 +220,9 @@ def _author(agent: str, owner: str, session_id: str) -> Author:
         raise Fault("permission_denied", "the session's account cannot be written into a header") from error
 
 
-def _not_yet(call: ForgeCall, provider: str = "this daemon") -> CallError:
-    return CallError("unimplemented", f"{provider} does not implement {arm_name(call.arm)} yet", outcome="not_sent")
+def _operation(arm: PlacedArm) -> str:
+    return f"{arm_name(arm)} for pull requests" if isinstance(arm, Subscribe) else arm_name(arm)
+
+
+def _outside() -> CallError:
+    return CallError("permission_denied", "the session's scope does not include this repository", outcome="not_sent")

@@ -102,7 +102,8 @@ class Issue(Struct, kw_only=True):
     """An issue in the canonical shape. ``id`` is "" where the store does not track the artifact.
 
     ``replayed`` says that this create was answered from the memo: forge, repo, number, url and created_at are filled,
-    all else is empty. ``replay_mismatch`` says that the key was reused with another payload.
+    all else is empty. ``replay_mismatch`` says that the key was reused with another payload, or that what stood already
+    is not what was asked for.
     """
 
     forge: ForgeRef

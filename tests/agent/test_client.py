@@ -1,13 +1,16 @@
 """The asynchronous client against a scripted daemon, under both event loops."""
 
 import asyncio
+import errno
 import random
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from struct import pack
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -31,9 +34,10 @@ from compass_forged.agent import (
     endpoint,
     exchange,
     link,
+    outbox,
 )
 from compass_forged.wire.frames import FRAME_MAX_BYTES, REPLY_MAX_BYTES
-from compass_forged.wire.schema import ErrorResult, ForgeCall, GetIssue, ResultArm, SubscribedResult
+from compass_forged.wire.schema import ErrorResult, ForgeCall, GetIssue, ReplyFrame, ResultArm, SubscribedResult
 from tests.support.scripted_daemon import Peer, answer_to, call_of, frame_of_answer, run, scripted_daemon
 
 BIG = 900_000
@@ -754,7 +758,7 @@ def test_calls_wait_their_turn_while_the_daemon_does_not_read(
 
 
 def test_a_daemon_that_never_reads_is_left(backend: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_STALL_SECONDS", 0.02)
+    monkeypatch.setattr(outbox, "_STALL_SECONDS", 0.02)
     done = threading.Event()
 
     async def main() -> None:
@@ -774,6 +778,32 @@ def test_a_daemon_that_never_reads_is_left(backend: str, path: Path, monkeypatch
         done.wait()
 
     with scripted_daemon(path, never_reads, Peer.serve):
+        run(backend, main)
+
+
+def test_a_call_that_is_half_sent_and_alone_times_out_and_the_rest_of_it_still_goes_out(
+    backend: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "REPLY_GRACE_SECONDS", 0.02)
+    reads = threading.Event()
+
+    def daemon(peer: Peer) -> None:
+        peer.answer(peer.receive())
+        reads.wait()
+        peer.serve()
+
+    async def main() -> None:
+        async with connect(path) as client:
+            await warm_up(client)
+            with pytest.raises(ForgeTimeout) as timeout:
+                await client.forge(call_of("a", timeout_ms=1, size=BIG))
+            assert timeout.value.outcome == "unknown"
+            reads.set()
+            assert await client.forge(call_of("b")) == answer_to("b")
+            assert client.statistics().late_replies == 1
+            assert client.statistics().connections == 1
+
+    with scripted_daemon(path, daemon):
         run(backend, main)
 
 
@@ -836,3 +866,256 @@ def test_a_socket_that_wakes_for_nothing_is_waited_for_again(
     with scripted_daemon(path, daemon):
         run(backend, main)
     assert min(wakes.values()) > 3
+
+
+# --- callers that read for themselves, and those that send together -------------------------------------------------
+
+
+def test_a_caller_that_reads_for_itself_hands_out_the_replies_of_others_and_hands_over_when_it_leaves(
+    backend: str, path: Path
+) -> None:
+    def daemon(peer: Peer) -> None:
+        peer.answer(peer.receive())
+        assert [peer.receive() for _ in range(4)] == ["first", "b", "c", "go"]
+        for call_id in ("b", "first", "go", "c"):
+            peer.answer(call_id)
+        peer.serve()
+
+    async def main() -> None:
+        async with connect(path) as client:
+            await warm_up(client)  # so that the next caller is alone
+            calls = Calls(client)
+            async with anyio.create_task_group() as tasks:
+                for number, call_id in enumerate(("first", "b", "c", "go"), start=1):
+                    tasks.start_soon(calls.make, call_of(call_id))
+                    await until_in_flight(client, number if call_id != "go" else 0)
+            assert calls.ends == {call_id: answer_to(call_id) for call_id in ("first", "b", "c", "go")}
+            assert await client.forge(call_of("after")) == answer_to("after")
+
+    with scripted_daemon(path, daemon):
+        run(backend, main)
+
+
+def test_a_caller_that_reads_for_itself_and_is_cancelled_leaves_nobody_waiting(backend: str, path: Path) -> None:
+    def daemon(peer: Peer) -> None:
+        peer.answer(peer.receive())
+        assert [peer.receive(), peer.receive()] == ["alone", "other"]
+        assert peer.receive() == "go"
+        for call_id in ("alone", "other", "go"):
+            peer.answer(call_id)
+
+    async def main() -> None:
+        async with connect(path) as client:
+            await warm_up(client)
+            calls = Calls(client)
+            async with anyio.create_task_group() as tasks:
+                with anyio.CancelScope() as scope:
+                    async with anyio.create_task_group() as leaving:
+                        leaving.start_soon(calls.make, call_of("alone"))
+                        await until_in_flight(client, 1)
+                        tasks.start_soon(calls.make, call_of("other"))
+                        await until_in_flight(client, 2)
+                        scope.cancel()
+                tasks.start_soon(calls.make, call_of("go"))
+            assert calls.ends == {"other": answer_to("other"), "go": answer_to("go")}
+            assert client.statistics().late_replies == 1
+
+    with scripted_daemon(path, daemon):
+        run(backend, main)
+
+
+def test_a_caller_that_reads_for_itself_is_told_when_the_client_is_closed(backend: str, path: Path) -> None:
+    def daemon(peer: Peer) -> None:
+        peer.answer(peer.receive())
+        never_answer(peer)
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks, connect(path) as client:
+            await warm_up(client)
+            calls = Calls(client)
+            tasks.start_soon(calls.make, call_of("a"))
+            await until_in_flight(client, 1)
+        assert isinstance(calls.ends["a"], ConnectionLost)
+        assert "the client was closed" in str(calls.ends["a"])
+
+    with scripted_daemon(path, daemon):
+        run(backend, main)
+
+
+def test_a_failure_of_a_caller_that_reads_for_itself_is_raised_there_and_ends_the_connection_for_all(
+    backend: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def daemon(peer: Peer) -> None:
+        peer.answer(peer.receive())
+        assert [peer.receive(), peer.receive()] == ["alone", "other"]
+        peer.answer("alone")
+        peer.receive_or_end()
+
+    def broken(_payload: bytes) -> ReplyFrame:
+        raise RuntimeError("a bug")
+
+    async def main() -> None:
+        async with connect(path) as client:
+            await warm_up(client)
+            calls = Calls(client)
+
+            async def fails() -> None:
+                with pytest.raises(RuntimeError, match="a bug"):
+                    await client.forge(call_of("alone"))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(fails)
+                await until_in_flight(client, 1)
+                with monkeypatch.context() as patch:
+                    patch.setattr(connection, "decode_reply", broken)
+                    tasks.start_soon(calls.make, call_of("other"))
+                    await until(lambda: "other" in calls.ends)
+            assert "the client has failed" in str(calls.ends["other"])
+            assert await client.forge(call_of("after")) == answer_to("after")
+
+    with scripted_daemon(path, daemon, Peer.serve):
+        run(backend, main)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_after_calls_one_by_one_the_end_of_the_connection_is_still_seen(
+    backend: str, path: Path, monkeypatch: pytest.MonkeyPatch, *, slow: bool
+) -> None:
+    monkeypatch.setattr(connection, "_LINGER_SECONDS", 0.01)
+
+    def daemon(peer: Peer) -> None:
+        for _ in range(3):
+            call_id = peer.receive()
+            if slow:
+                time.sleep(0.03)
+            peer.answer(call_id)
+
+    async def main() -> None:
+        async with connect(path) as client:
+            for call_id in "abc":
+                assert await client.forge(call_of(call_id)) == answer_to(call_id)
+            await until_lost(client, path)
+            assert client.statistics().connections == 1
+
+    with scripted_daemon(path, daemon):
+        run(backend, main)
+
+
+class TrickySocket(socket.socket):
+    """A connected socket that notes what each send takes, and fails one of them as told."""
+
+    sizes: list[int]
+    fails: dict[int, OSError]
+
+    @classmethod
+    def around(cls, sock: socket.socket, fails: dict[int, OSError] | None = None) -> "TrickySocket":
+        made = cls(fileno=sock.detach())
+        made.setblocking(False)
+        made.sizes = []
+        made.fails = fails or {}
+        return made
+
+    def send(self, data: Any, flags: int = 0, /) -> int:
+        error = self.fails.pop(len(self.sizes), None)
+        if error is not None:
+            raise error
+        self.sizes.append(super().send(data, flags))
+        return self.sizes[-1]
+
+
+def two_rounds(peer: Peer) -> None:
+    """Twenty calls whose answers leave together, and so again."""
+    for _ in range(2):
+        peer.send(b"".join([frame_of_answer(peer.receive()) for _ in range(20)]))
+
+
+async def call_twice_each(client: ForgeClient, size: int) -> None:
+    """Twenty callers, two calls each."""
+
+    async def caller(number: int) -> None:
+        for turn in "ab":
+            call_id = f"{turn}{number}"
+            assert await client.forge(call_of(call_id, size=size)) == answer_to(call_id)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(caller, number)
+
+
+@pytest.mark.parametrize(("size", "sends"), [(100, 2), (6_000, 8), (300_000, None)])
+def test_the_calls_of_callers_that_were_answered_together_leave_together(
+    backend: str, path: Path, monkeypatch: pytest.MonkeyPatch, size: int, sends: int | None
+) -> None:
+    socks: list[TrickySocket] = []
+
+    def opened(name: str) -> socket.socket:
+        socks.append(TrickySocket.around(endpoint.open_socket(name)))
+        return socks[-1]
+
+    monkeypatch.setattr(link, "open_socket", opened)
+
+    async def main() -> None:
+        async with connect(path) as client:
+            calls = Calls(client)
+            async with anyio.create_task_group() as tasks:
+                for number in range(20):
+                    tasks.start_soon(calls.make, call_of(f"w{number}"))
+            socks[0].sizes.clear()
+            await call_twice_each(client, size)
+
+    def daemon(peer: Peer) -> None:
+        peer.send(b"".join([frame_of_answer(peer.receive()) for _ in range(20)]))
+        two_rounds(peer)
+
+    with scripted_daemon(path, daemon):
+        run(backend, main)
+    if sends is not None:
+        # In the first round each starts by itself. In the second they were woken together, but for the one that read.
+        assert len(socks[0].sizes) <= 20 + sends
+    assert sum(socks[0].sizes) > 40 * size
+
+
+def test_calls_that_leave_together_wait_for_a_socket_that_takes_nothing(
+    backend: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(name: str) -> socket.socket:
+        return TrickySocket.around(endpoint.open_socket(name), {21: BlockingIOError()})
+
+    monkeypatch.setattr(link, "open_socket", opened)
+
+    async def main() -> None:
+        async with connect(path) as client:
+            await warm_up(client)
+            await call_twice_each(client, 100)
+
+    def daemon(peer: Peer) -> None:
+        peer.answer(peer.receive())
+        two_rounds(peer)
+
+    with scripted_daemon(path, daemon):
+        run(backend, main)
+
+
+def test_calls_that_were_to_leave_together_on_a_lost_connection_go_out_on_the_next(
+    backend: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails: list[dict[int, OSError]] = [{21: BrokenPipeError(errno.EPIPE, "Broken pipe")}, {}]
+
+    def opened(name: str) -> socket.socket:
+        return TrickySocket.around(endpoint.open_socket(name), fails.pop(0))
+
+    monkeypatch.setattr(link, "open_socket", opened)
+
+    async def main() -> None:
+        async with connect(path) as client:
+            await warm_up(client)
+            await call_twice_each(client, 100)
+            assert client.statistics().connections == 2
+
+    def first(peer: Peer) -> None:
+        peer.answer(peer.receive())
+        peer.send(b"".join([frame_of_answer(peer.receive()) for _ in range(20)]))
+        assert peer.receive_or_end() is None
+
+    with scripted_daemon(path, first, Peer.serve):
+        run(backend, main)

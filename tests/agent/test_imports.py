@@ -42,7 +42,7 @@ def test_every_error_of_the_library_can_be_caught_as_one_and_tells_its_code() ->
         for name in compass_forged.agent.__all__
         if isinstance(item := getattr(compass_forged.agent, name), type) and issubclass(item, Exception)
     ]
-    assert len(errors) == 11
+    assert len(errors) == 12
     assert all(issubclass(error, AgentError) for error in errors)
     refused = CallRefused("why")
     assert (refused.code, refused.message, refused.retry_after_ms, str(refused)) == (

@@ -31,7 +31,9 @@ def test_roundtrip_prints_one_json_object_with_every_shape_and_its_ratios() -> N
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     assert report["benchmark"] == "roundtrip"
-    assert {"python", "trio", "msgspec", "grpcio", "uvicorn", "cores"} <= report["machine"].keys()
+    assert {"python", "trio", "msgspec", "grpcio", "protobuf", "connectrpc", "uvicorn", "cores"} <= report[
+        "machine"
+    ].keys()
     goals = {goal["key"]: goal for goal in report["goals"]}
     assert goals.keys() == {
         "one_echo",
@@ -40,7 +42,11 @@ def test_roundtrip_prints_one_json_object_with_every_shape_and_its_ratios() -> N
         "pipelined_grpc",
         "pipelined_grpc_light",
         "pipelined_connect",
-        "pipelined_connect_h11",
+        "pipelined_asgi",
+        "pipelined_grpc_cpu",
+        "fleet_grpc_cpu",
+        "pipelined_connect_cpu",
+        "pipelined_grpc_bytes",
         "fleet_grpc",
         "fleet_grpc_light",
         "large_grpc",
@@ -60,14 +66,14 @@ def test_roundtrip_prints_one_json_object_with_every_shape_and_its_ratios() -> N
         ("large", "library"),
     }
     for (shape, client), result in results.items():
-        references = {"echo", "grpc"} if client == "library" else {"echo"}
+        references = {"echo", "grpc", "grpc_bytes"} if client == "library" else {"echo"}
         if (shape, client) == ("pipelined", "light"):
-            references |= {"connect", "connect_h11"}
+            references |= {"connect", "asgi"}
         assert result["metrics"].keys() == {"ours"} | references
         assert result["ratios"].keys() == {f"ours/{name}" for name in references}
         speed = {"p50_us", "p99_us"} if shape in {"one", "large"} else {"calls_per_second"}
         for contender in result["metrics"].values():
-            assert contender.keys() == speed | {"server_us", "client_us"}
+            assert contender.keys() == speed | {"server_us", "client_us", "cpu_us"}
             for spread in contender.values():
                 assert spread["min"] <= spread["median"] <= spread["max"]
                 assert len(spread["repetitions"]) == 1
@@ -122,6 +128,11 @@ GOALS_OF: dict[str, set[str]] = {
     },
 }
 WITHOUT_GOAL = {
+    "pipelined_grpc_cpu",
+    "fleet_grpc_cpu",
+    "pipelined_connect_cpu",
+    "pipelined_asgi",
+    "pipelined_grpc_bytes",
     "first_median",
     "first_last",
     "first_median_ms",

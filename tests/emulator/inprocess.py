@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx
 import trio
+from starlette.types import ASGIApp
 
-from compass_forged.emulator.app import ConnectionDropped, Forge
+from compass_forged.emulator.app import Forge
+from compass_forged.emulator.asgi import ConnectionDropped
 
 BASE_URL = "http://forge.test"
 TOKENS = {"forge-author": "author-token", "forge-reviewer": "reviewer-token", "outsider": "outsider-token"}
@@ -50,7 +52,7 @@ class _Body(httpx.AsyncByteStream):
 class ForgeTransport(httpx.AsyncBaseTransport):
     """Calls the forge in the client's own task, so that a MockClock governs every wait."""
 
-    def __init__(self, forge: Forge) -> None:
+    def __init__(self, forge: ASGIApp) -> None:
         self._forge = forge
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -7,7 +7,8 @@ import httpx
 import pytest
 import trio
 
-from compass_forged.emulator.app import ConnectionDropped, Forge
+from compass_forged.emulator.app import Forge
+from compass_forged.emulator.asgi import ConnectionDropped
 from compass_forged.emulator.script import LOG_MAX_ENTRIES, Rule, rule_from_json
 from compass_forged.emulator.seed import default_seed
 from compass_forged.emulator.state import loop_clock

@@ -15,6 +15,7 @@ import trio
 from click.testing import CliRunner
 
 from compass_forged.emulator.app import Forge, ForgeSettings
+from compass_forged.emulator.linear_app import LinearForge
 from compass_forged.emulator.script import Rule
 from compass_forged.emulator.seed import default_seed
 from compass_forged.emulator.server import GRACE, NotLoopback, loopback_socket, serve_forge
@@ -188,6 +189,15 @@ def test_process_serves_until_a_signal(number: signal.Signals) -> None:
             http.post("/_forge/script", json={"status": 502, "commit": True}, headers=control)
             assert http.post(ISSUES, json={"title": "t"}, headers=token).status_code == 502
             assert http.get("/_forge/state", headers=control).json()["commits"] == {"issue": 1}
+            linear_token = Path(forge.said["linear_token_file"])
+            assert stat.S_IMODE(linear_token.stat().st_mode) == 0o600
+        with httpx.Client(base_url=forge.said["linear_url"], timeout=5) as http:
+            bearer = {"authorization": f"Bearer {linear_token.read_text()}"}
+            query = {"query": "{ viewer { name app } }"}
+            viewer = http.post("/graphql", json=query, headers=bearer).json()["data"]["viewer"]
+            assert viewer == {"name": "compass", "app": True}
+            http.post("/_forge/script", json={"path": "/graphql/", "status": 502, "body": "no"}, headers=control)
+            assert http.post("/graphql", json=query, headers=bearer).status_code == 502
         assert forge.end(number) == (0, "")
         assert not control_file.exists()
 
@@ -210,7 +220,9 @@ def test_the_folder_of_the_tokens_is_made_private(tmp_path: Path, monkeypatch: p
     folder = tmp_path / "made" / "here"
     announced: list[dict[str, Any]] = []
 
-    async def run(_forge: Forge, _port: int, announcement: dict[str, Any]) -> None:
+    async def run(
+        _forge: Forge, _linear: LinearForge, _port: int, _linear_port: int, announcement: dict[str, Any]
+    ) -> None:
         await trio.lowlevel.checkpoint()
         announced.append(announcement)
 

@@ -5,7 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from compass_forged.emulator.app import REQUEST_MAX_BYTES, Forge
+from compass_forged.emulator.app import Forge
+from compass_forged.emulator.asgi import REQUEST_MAX_BYTES
 from tests.emulator.inprocess import client
 
 ISSUES = "/repos/acme/site/issues"

@@ -17,6 +17,64 @@ def test_the_corpus_is_as_large_as_it_says() -> None:
     assert len(REPORT.encode()) > 60_000
 
 
+KINDS = (
+    *(
+        "nested",
+        "split",
+        "full-width",
+        "zero-width",
+        "entities",
+        "comment",
+        "list",
+        "quote",
+        "emphasis",
+        "CRLF",
+        "U+2028",
+    ),
+    *(
+        "right-to-left",
+        "homoglyph",
+        "code span",
+        "code fence",
+        "forms",
+        "soft hyphen",
+        "tag characters",
+        "byte order mark",
+    ),
+    *(
+        "override",
+        "details",
+        "footnote",
+        "reference",
+        "image",
+        "NUL",
+        "copied",
+        "our own bot",
+        "trailer",
+        "second line",
+    ),
+)
+"""What the corpus must have of each; the letters of other scripts are its homoglyphs."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_corpus_has_every_kind_of_forgery(kind: str) -> None:
+    words = {"list": ("list", "bullet"), "homoglyph": ("Cyrillic", "Greek", "Lisu")}.get(kind, (kind,))
+    assert any(word in forgery.name for forgery in FORGERIES for word in words)
+
+
+@pytest.mark.parametrize(
+    "end", ["\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r\n"], ids=ascii
+)
+def test_every_end_of_a_line_that_a_reader_may_see_begins_a_line_that_is_read(end: str) -> None:
+    assert owner.strip(f"A{end}{HEADER}{end}B") == f"A{end}B"
+
+
+def test_no_other_character_ends_a_line() -> None:
+    ends = {char for char in map(chr, range(0x110000)) if len(f"a{char}b".splitlines()) > 1}
+    assert ends == set("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+
+
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda forgery: forgery.name)
 def test_a_forgery_is_removed_and_nothing_else(forgery: Forgery) -> None:
     assert owner.strip(forgery.text) == forgery.left

@@ -55,6 +55,7 @@ def test_handles(word: str) -> None:
         HEADER.replace("`", ""),
         HEADER[:-1] + " ref=short`",
         HEADER.replace("scout", "\uff53cout"),
+        HEADER.replace("scout", "\u212ait"),  # Kelvin's sign, of which lower() makes a k
     ],
 )
 def test_parse_takes_a_header_to_the_letter_only(body: str) -> None:

@@ -487,7 +487,7 @@ def test_replies_stand_in_the_thread_that_they_answer() -> None:
     assert threads_from(reply(5, 5), reply(6, 7), reply(7, 6)) == [["5"], ["6", "7"]]  # around in a circle
 
 
-async def test_a_listing_of_reviews_in_a_renamed_repository_is_read() -> None:
+def test_a_listing_of_reviews_in_a_renamed_repository_is_read() -> None:
     told = ForgeAnswer(200, {}, json.dumps([review_json(repo="acme/New")]).encode(), moved=True)
     assert reviews.read_reviews(told, REPO, 7).broken == ()
     here = ForgeAnswer(200, {}, told.body)

@@ -13,14 +13,15 @@ from tests.support.raw_http import OK, READ, WRITE, exchange, receive_request
 
 
 class Steps(trio.abc.Instrument):
-    """Cancels scopes right before the steps that it is told of, counted over the tasks that call."""
+    """Cancels scopes right before the steps that it is told of, counted over the task that makes it."""
 
     def __init__(self, at: dict[int, trio.CancelScope]) -> None:
         self.seen = 0
         self._at = at
+        self._task = trio.lowlevel.current_task()
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        if task.name == "call":
+        if task is self._task:
             self.seen += 1
             if (scope := self._at.get(self.seen)) is not None:
                 scope.cancel()
@@ -85,14 +86,10 @@ async def _ended_at(transport: HttpTransport, step: int, again: int | None) -> b
     outer, inner = trio.CancelScope(), trio.CancelScope()
     steps = Steps({step: inner} | ({step + again: outer} if again else {}))
 
-    async def call() -> None:
-        with outer, inner:
-            await exchange(transport, WRITE)
-
     trio.lowlevel.add_instrument(steps)
     try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(call, name="call")
+        with outer, inner:
+            await exchange(transport, WRITE)
     finally:
         trio.lowlevel.remove_instrument(steps)
     return steps.seen >= step

@@ -255,7 +255,7 @@ async def test_a_comment_is_stamped_too_and_never_carries_a_ref() -> None:
     result = await world.run(COMMENT, "k-1")
     assert result == IssueCommentResult(comment=CommentRef(url=f"{URL}#issuecomment-1", comment_id="1"))
     assert world.forge.posted[1] == f"{HEADER}\n\nA remark."
-    assert world.events == ["forge", "record"]  # neither memo nor record of the comment
+    assert world.events == ["forge", "record", "forge"]  # neither memo nor record of the comment
 
 
 async def test_comments_and_reads_go_on_without_a_store() -> None:

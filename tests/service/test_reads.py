@@ -1,6 +1,7 @@
 """Reads: bodies without headers, who wrote what, and replies that fit."""
 
 import math
+from typing import TypeAlias
 
 import msgspec
 import pytest
@@ -22,12 +23,16 @@ from compass_forged.wire.schema import (
     ForgeRef,
     ForgeSelector,
     GetIssue,
+    GetPullRequest,
     Issue,
     IssueCommentResult,
     IssuesResult,
     ListIssues,
+    PullRequestResult,
     ResultArm,
     ResultFrame,
+    Review,
+    ReviewThread,
 )
 from tests.support.core import Logged
 from tests.support.service import (
@@ -35,8 +40,11 @@ from tests.support.service import (
     CREATE,
     GHE,
     LISTING,
+    PULL_COMMENT,
+    PULL_READ,
     READ,
     REPO,
+    REVIEW,
     Guard,
     World,
     account_of,
@@ -44,6 +52,7 @@ from tests.support.service import (
     issue_of,
     new_world,
     page_of,
+    pull_of,
     raising,
     refusal_of,
     waiting,
@@ -86,6 +95,14 @@ def comments(count: int, body: str) -> list[Comment]:
 def wire_size(result: ResultArm) -> int:
     """The bytes of the reply under the longest call id."""
     return len(encode_reply(ResultFrame(call_id="x" * 128, result=result)))
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The reply's limit cut down to 160 KB, since what is shown does not depend on its size."""
+    limit = 160_000
+    monkeypatch.setattr(reads, "REPLY_MAX_BYTES", limit)
+    return limit
 
 
 # --- get_issue ------------------------------------------------------------------------------------------------------
@@ -193,6 +210,75 @@ async def test_the_number_of_a_pull_request_names_the_other_arm() -> None:
     assert isinstance(await world.run(COMMENT), IssueCommentResult)  # either arm may comment
 
 
+# --- get_pull_request -----------------------------------------------------------------------------------------------
+
+
+async def test_a_pull_request_with_all_that_is_said_of_it_costs_one_look_up() -> None:
+    world = await new_world(furnished=True)
+    await world.run(PULL_COMMENT, caller=world.pilot)
+    await world.run(REVIEW, caller=world.pilot)
+    pull = world.forge.pull_requests["acme/site", 2]
+    pull.reviews.append(Review(author=AUTHOR, verdict="approved", body=f"By hand.\n{FORGED}"))
+    pull.threads = [
+        ReviewThread(path="a.py", line=3, comments=comments(2, FORGED)),
+        ReviewThread(path="b.py", resolved=True, comments=comments(1, "By hand.")),
+    ]
+    world.events.clear()
+    found = pull_of(await world.run(PULL_READ))
+    assert world.events == ["forge", "attribution"]
+    assert pull.body == f"{HEADER}\n\nThe words."
+    assert (found.body, found.attribution) == ("The words.", SCOUT)
+    assert [(each.body, each.attribution) for each in found.comments] == [("A remark.", PILOT_CLAIM)]
+    assert [(each.body, each.attribution) for each in found.reviews] == [
+        ("A summary.", PILOT_CLAIM),
+        ("By hand.\n", None),
+    ]
+    in_threads = [(each.body, each.attribution) for thread in found.threads for each in thread.comments]
+    assert in_threads == [("", PILOT_CLAIM)] * 2 + [("By hand.", None)]
+    assert found.threads[1].resolved
+
+
+@pytest.mark.parametrize(
+    ("body", "attribution", "left"),
+    [(f"{FORGED}\n\nWords.", PILOT_CLAIM, "Words."), ("Words.", None, "Words."), ("", None, "")],
+)
+async def test_a_pull_request_that_the_index_does_not_know_makes_a_claim_or_none(
+    body: str, attribution: Attribution | None, left: str
+) -> None:
+    world = await new_world()
+    pull = CreatePullRequest(repo=REPO, title="t", head_ref="h", body=body)
+    await world.forge.create_pull_request(pull, CallContext("c1", Guard()))
+    found = pull_of(await world.run(GetPullRequest(repo=REPO, pull_number=1)))
+    assert (found.attribution, found.body) == (attribution, left)
+
+
+async def test_an_issues_number_read_as_a_pull_request_is_not_found() -> None:
+    world = await new_world(furnished=True)
+    assert refusal_of(await world.run(GetPullRequest(repo=REPO, pull_number=1))) == ("not_found", "")
+
+
+@pytest.mark.parametrize("long", ["comments", "reviews", "threads"])
+async def test_what_a_pull_request_has_too_much_of_loses_its_oldest(long: str, limit: int) -> None:
+    world = await new_world(furnished=True)
+    pull = world.forge.pull_requests["acme/site", 2]
+    texts = [f"{number} " + "x" * 10_000 for number in range(20)]
+    pull.comments = [*comments(1, "First."), *comments(1, "Last.")]
+    pull.comments_total = 20
+    if long == "comments":
+        pull.comments = [comments(1, text)[0] for text in texts]
+    elif long == "reviews":
+        pull.reviews = [Review(author=AUTHOR, verdict="commented", body=text) for text in texts]
+    else:
+        pull.threads = [ReviewThread(path="a.py", comments=comments(1, text)) for text in texts]
+    result = await world.run(PULL_READ)
+    found = pull_of(result)
+    assert wire_size(result) <= limit
+    assert found.comments_total == 20
+    last = found.threads[-1].comments if long == "threads" else getattr(found, long)
+    assert last[-1].body.startswith("19 ")
+    assert 1 < len(getattr(found, long)) < 20
+
+
 # --- list_issues ----------------------------------------------------------------------------------------------------
 
 
@@ -234,20 +320,23 @@ async def test_a_listing_is_asked_for_as_the_agent_asked() -> None:
 
 # --- an index that is slow, away or broken --------------------------------------------------------------------------
 
-READS = [pytest.param(READ, id="get"), pytest.param(LISTING, id="list")]
+READS = [pytest.param(READ, id="get"), pytest.param(LISTING, id="list"), pytest.param(PULL_READ, id="get pull")]
+ReadArm: TypeAlias = GetIssue | ListIssues | GetPullRequest
 
 
 def first_of(result: ResultArm) -> Issue:
+    if isinstance(result, PullRequestResult):
+        return result.pull_request
     return page_of(result).items[0] if isinstance(result, IssuesResult) else issue_of(result)
 
 
 @pytest.mark.parametrize("arm", READS)
 @pytest.mark.parametrize("seconds", [0.21, 5.0, math.inf])
 async def test_a_slow_index_costs_the_proof_and_never_the_answer(
-    autojump_clock: MockClock, arm: GetIssue | ListIssues, seconds: float
+    autojump_clock: MockClock, arm: ReadArm, seconds: float
 ) -> None:
     world = await new_world()
-    await world.run(CREATE)
+    await world.furnish()
     world.store.hooks["attribution"].append(waiting(seconds))
     began = trio.current_time()
     issue = first_of(await world.run(arm))
@@ -258,9 +347,9 @@ async def test_a_slow_index_costs_the_proof_and_never_the_answer(
 
 
 @pytest.mark.parametrize("arm", READS)
-async def test_an_index_within_its_time_is_waited_for(autojump_clock: MockClock, arm: GetIssue | ListIssues) -> None:
+async def test_an_index_within_its_time_is_waited_for(autojump_clock: MockClock, arm: ReadArm) -> None:
     world = await new_world()
-    await world.run(CREATE)
+    await world.furnish()
     world.store.hooks["attribution"].append(waiting(0.19))
     assert first_of(await world.run(arm)).attribution == SCOUT
     assert world.counters.total("attribution_lookups_failed") == 0
@@ -268,15 +357,15 @@ async def test_an_index_within_its_time_is_waited_for(autojump_clock: MockClock,
 
 async def test_how_long_the_index_is_waited_for_is_a_limit(autojump_clock: MockClock) -> None:
     world = await new_world(limits=ServiceLimits(attribution_seconds=2))
-    await world.run(CREATE)
+    await world.furnish()
     world.store.hooks["attribution"].append(waiting(1.9))
     assert issue_of(await world.run(READ)).attribution == SCOUT
 
 
 @pytest.mark.parametrize("arm", READS)
-async def test_a_store_known_to_be_away_is_not_asked(arm: GetIssue | ListIssues) -> None:
+async def test_a_store_known_to_be_away_is_not_asked(arm: ReadArm) -> None:
     world = await new_world()
-    await world.run(CREATE)
+    await world.furnish()
     world.store.available = False
     world.store.touches = 0
     assert first_of(await world.run(arm)).attribution == SCOUT_CLAIM
@@ -285,11 +374,9 @@ async def test_a_store_known_to_be_away_is_not_asked(arm: GetIssue | ListIssues)
 
 @pytest.mark.parametrize("arm", READS)
 @pytest.mark.parametrize("error", [StoreUnavailable("connection lost"), ValueRefused("rule")], ids=repr)
-async def test_an_index_that_fails_costs_the_proof_and_is_told(
-    events: Logged, arm: GetIssue | ListIssues, error: StoreError
-) -> None:
+async def test_an_index_that_fails_costs_the_proof_and_is_told(events: Logged, arm: ReadArm, error: StoreError) -> None:
     world = await new_world()
-    await world.run(CREATE)
+    await world.furnish()
     world.store.hooks["attribution"].append(raising(error))
     assert first_of(await world.run(arm)).attribution == SCOUT_CLAIM
     assert world.counters.total("attribution_lookups_failed") == 1
@@ -300,18 +387,18 @@ async def test_an_index_that_fails_costs_the_proof_and_is_told(
 
 
 @pytest.mark.parametrize("arm", READS)
-async def test_a_read_that_the_forge_refuses_asks_the_index_nothing(arm: GetIssue | ListIssues) -> None:
+async def test_a_read_that_the_forge_refuses_asks_the_index_nothing(arm: ReadArm) -> None:
     world = await new_world()
-    for operation in ("get_issue", "list_issues"):
+    for operation in ("get_issue", "list_issues", "get_pull_request"):
         world.forge.script(operation, Step(error=IsPullRequest(1)))
     assert refusal_of(await world.run(arm)) == ("invalid_argument", "")
     assert world.store.touches == 0
 
 
 @pytest.mark.parametrize("arm", READS)
-async def test_a_read_is_cancelled_at_once(autojump_clock: MockClock, arm: GetIssue | ListIssues) -> None:
+async def test_a_read_is_cancelled_at_once(autojump_clock: MockClock, arm: ReadArm) -> None:
     world = await new_world()
-    for operation in ("get_issue", "list_issues"):
+    for operation in ("get_issue", "list_issues", "get_pull_request"):
         world.forge.script(operation, Step(before=math.inf))
     with trio.move_on_after(15) as scope:
         await world.run(arm)
@@ -362,14 +449,6 @@ async def test_a_reply_over_the_limit_drops_its_oldest_comments_and_keeps_the_to
     assert wire_size(result) <= REPLY_MAX_BYTES
 
 
-@pytest.fixture
-def limit(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The reply's limit cut down to 160 KB, since what is shown does not depend on its size."""
-    limit = 160_000
-    monkeypatch.setattr(reads, "REPLY_MAX_BYTES", limit)
-    return limit
-
-
 async def test_far_too_many_comments_are_dropped_until_the_reply_fits(limit: int) -> None:
     world = await new_world()
     issue = on_the_forge(world, 1, "Words.")
@@ -406,6 +485,7 @@ async def test_a_page_over_the_limit_is_asked_for_again_with_fewer(limit: int) -
         on_the_forge(world, number, "x" * 10_000)
     arm = ListIssues(repo=REPO, state="all", limit=40)
     result = await world.run(arm)
+    assert world.events.count("attribution") == 1  # once for the page that is answered
     asked = [call for call in world.forge.calls if isinstance(call, ListIssues)]
     assert asked == [arm, msgspec.structs.replace(arm, limit=20), msgspec.structs.replace(arm, limit=10)]
     assert wire_size(result) <= limit
@@ -432,3 +512,33 @@ async def test_a_page_of_one_is_never_asked_for_again(limit: int) -> None:
     on_the_forge(world, 1, "x" * 2 * limit)
     assert len(page_of(await world.run(LISTING)).items) == 1
     assert world.forge.count("list_issues") == 1
+
+
+async def test_a_forge_that_answers_more_than_it_is_asked_for_is_not_asked_for_ever(limit: int) -> None:
+    world = await new_world()
+    for number in range(1, 41):
+        on_the_forge(world, number, "x" * 10_000)
+    everything = page_of(await world.forge.list_issues(ListIssues(repo=REPO, limit=40), CallContext("c1", Guard())))
+
+    def stubborn(page: IssuesResult) -> None:
+        page.items[:] = everything.items
+
+    world.forge.on_page = stubborn
+    world.forge.calls.clear()
+    await world.run(ListIssues(repo=REPO, limit=40))
+    assert world.forge.count("list_issues") == 6  # as it was asked for, then 20, 10, 5, 2 and 1
+
+
+async def test_the_proof_of_an_author_never_makes_a_page_too_large(limit: int) -> None:
+    world = await new_world()
+    for _ in range(100):
+        await world.run(CREATE)
+    whole = 0
+    for size in range(960, 1300, 3):
+        for issue in world.forge.issues.values():
+            issue.body = "x" * size  # without a header, so that no claim has taken the proof's place
+        page = await world.run(ListIssues(repo=REPO, limit=100))
+        assert wire_size(page) <= limit
+        assert {issue.attribution for issue in page_of(page).items} == {SCOUT}
+        whole += len(page_of(page).items) == 100
+    assert 0 < whole < 113  # both sides of the limit were tried

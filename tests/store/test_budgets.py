@@ -23,7 +23,7 @@ from compass_forged.wire.schema import (
 )
 from tests.support.relay import Relay, relayed
 from tests.support.service import Guard, issue_of
-from tests.support.stores import EMPTY, HOST, authored, bind, issue, shared_database
+from tests.support.stores import EMPTY, HOST, PATIENT, authored, bind, issue, shared_database
 
 pytestmark = pytest.mark.postgres
 
@@ -49,7 +49,7 @@ class Counted:
 async def counted() -> AsyncGenerator[Counted, None]:
     async with (
         relayed(shared_database()) as relay,
-        open_postgres_store(relay.dsn, connections=1, apply_migrations=False) as store,
+        open_postgres_store(relay.dsn, connections=1, timeouts=PATIENT, apply_migrations=False) as store,
     ):
         await store._bridge.transaction(lambda executor: executor.run_script(EMPTY))
         session = await bind(store)

@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ import trio.testing
 
 from compass_forged.errors import RequestKeyTaken, StoreUnavailable
 from compass_forged.ports import Account, ContainerSpec, SessionBinding
-from compass_forged.store.bridge import Bridge, Timeouts, open_bridge
+from compass_forged.store.bridge import Bridge, open_bridge
 from compass_forged.store.connect import ConnectParams
 from compass_forged.store.embedded import embedded_postgres
 from compass_forged.store.jobs import Executor
@@ -20,7 +21,7 @@ from compass_forged.store.postgres import PostgresStore, open_postgres_store
 from compass_forged.store.statements import Statement
 from tests.support.postgres import psql
 from tests.support.relay import relayed
-from tests.support.stores import HOST, authored, bind, empty, issue, shared_database
+from tests.support.stores import HOST, PATIENT, authored, bind, empty, issue, shared_database
 
 pytestmark = pytest.mark.postgres
 
@@ -34,15 +35,22 @@ CONNECTIONS: Final = 2
 async def dsn() -> str:
     """The database of the run, without rows."""
     dsn = shared_database()
-    async with open_postgres_store(dsn, connections=1, apply_migrations=False) as store:
+    async with open_postgres_store(dsn, connections=1, timeouts=PATIENT, apply_migrations=False) as store:
         await empty(store)
     return dsn
 
 
 @pytest.fixture
 async def store(dsn: str) -> AsyncGenerator[PostgresStore, None]:
-    quick = Timeouts(statement=0.6, lock=0.1, answer=2.0)
-    async with open_postgres_store(dsn, connections=CONNECTIONS, timeouts=quick, apply_migrations=False) as opened:
+    async with open_postgres_store(dsn, connections=CONNECTIONS, timeouts=PATIENT, apply_migrations=False) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def hasty(dsn: str) -> AsyncGenerator[PostgresStore, None]:
+    """A store that hardly waits for a lock."""
+    brief = replace(PATIENT, lock=0.1)
+    async with open_postgres_store(dsn, connections=1, timeouts=brief, apply_migrations=False) as opened:
         yield opened
 
 
@@ -53,9 +61,8 @@ async def scout(store: PostgresStore) -> Account:
 
 @pytest.fixture
 async def elsewhere(dsn: str) -> AsyncGenerator[Bridge, None]:
-    """Another daemon's connection, with more patience."""
-    patient = Timeouts(statement=5.0, lock=5.0, answer=5.0)
-    async with open_bridge(ConnectParams.parse(dsn), connections=1, timeouts=patient) as opened:
+    """Another daemon's connection."""
+    async with open_bridge(ConnectParams.parse(dsn), connections=1, timeouts=PATIENT) as opened:
         yield opened
 
 
@@ -96,7 +103,7 @@ def rows(dsn: str) -> str:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while not holds():  # noqa: ASYNC110 -- another task's state
             await trio.sleep(0.01)
 
@@ -116,20 +123,21 @@ def insert_as_another_daemon(account: Account, number: int, key: str) -> str:
 
 @pytest.mark.parametrize("how", ["commit", "rollback"])
 async def test_a_key_that_another_daemon_is_just_recording_is_waited_for_briefly_and_then_decided(
-    store: PostgresStore, scout: Account, elsewhere: Bridge, how: str
+    hasty: PostgresStore, elsewhere: Bridge, how: str
 ) -> None:
+    scout = (await bind(hasty)).account
     record = authored(issue(2), scout, "key-1")
     async with trio.open_nursery() as nursery:
         held: Held = await nursery.start(Held(elsewhere, insert_as_another_daemon(scout, 1, "key-1")).run)
         with pytest.raises(StoreUnavailable, match="a lock was not free in time"):
-            await store.record_authored_artifact(record)
+            await hasty.record_authored_artifact(record)
         await held.end(how)
     if how == "commit":
         with pytest.raises(RequestKeyTaken):
-            await store.record_authored_artifact(record)
+            await hasty.record_authored_artifact(record)
     else:
-        await store.record_authored_artifact(record)
-    memo = await store.authored_artifact_by_request_id(scout.agent_id, "key-1")
+        await hasty.record_authored_artifact(record)
+    memo = await hasty.authored_artifact_by_request_id(scout.agent_id, "key-1")
     assert memo is not None
     assert memo.coordinate == issue(1 if how == "commit" else 2)
 
@@ -137,7 +145,7 @@ async def test_a_key_that_another_daemon_is_just_recording_is_waited_for_briefly
 async def test_a_record_that_takes_too_long_is_given_up_by_the_server_and_leaves_nothing(
     dsn: str, elsewhere: Bridge
 ) -> None:
-    slow = Timeouts(statement=0.2, lock=5.0, answer=5.0)
+    slow = replace(PATIENT, statement=0.5)
     async with open_postgres_store(dsn, connections=1, timeouts=slow, apply_migrations=False) as store:
         scout = (await bind(store)).account
         async with trio.open_nursery() as nursery:
@@ -151,15 +159,16 @@ async def test_a_record_that_takes_too_long_is_given_up_by_the_server_and_leaves
 
 
 async def test_a_look_up_behind_a_locked_table_is_given_up_and_the_next_one_answered(
-    store: PostgresStore, scout: Account, elsewhere: Bridge
+    hasty: PostgresStore, elsewhere: Bridge
 ) -> None:
+    scout = (await bind(hasty)).account
     lock = "LOCK TABLE forge_authored_artifacts IN ACCESS EXCLUSIVE MODE"
     async with trio.open_nursery() as nursery:
         held: Held = await nursery.start(Held(elsewhere, lock).run)
         with pytest.raises(StoreUnavailable, match="a lock was not free in time"):
-            await store.authored_artifact_by_request_id(scout.agent_id, "key-1")
+            await hasty.authored_artifact_by_request_id(scout.agent_id, "key-1")
         await held.end("commit")
-    assert await store.authored_artifact_by_request_id(scout.agent_id, "key-1") is None
+    assert await hasty.authored_artifact_by_request_id(scout.agent_id, "key-1") is None
 
 
 # --- connections that end ---------------------------------------------------------------------------------------------
@@ -168,8 +177,7 @@ async def test_a_look_up_behind_a_locked_table_is_given_up_and_the_next_one_answ
 async def test_records_whose_backend_is_killed_within_the_statement_are_told_and_can_be_repeated(
     dsn: str, elsewhere: Bridge
 ) -> None:
-    patient = Timeouts(statement=5.0, lock=5.0, answer=5.0)
-    async with open_postgres_store(dsn, connections=1, timeouts=patient, apply_migrations=False) as store:
+    async with open_postgres_store(dsn, connections=1, timeouts=PATIENT, apply_migrations=False) as store:
         scout = (await bind(store)).account
         artifacts = [authored(issue(number), scout, f"key-{number}") for number in range(1, 9)]
         told: list[StoreUnavailable] = []
@@ -199,7 +207,7 @@ async def test_records_whose_backend_is_killed_within_the_statement_are_told_and
 async def test_a_commit_whose_answer_is_lost_is_an_error_and_stands(dsn: str) -> None:
     async with (
         relayed(dsn) as relay,
-        open_postgres_store(relay.dsn, connections=1, apply_migrations=False) as store,
+        open_postgres_store(relay.dsn, connections=1, timeouts=PATIENT, apply_migrations=False) as store,
     ):
         await store.open_container(HOST, ContainerSpec("c1"))
         relay.lose = lambda text: b"COMMIT" in text
@@ -214,7 +222,7 @@ async def test_a_commit_whose_answer_is_lost_is_an_error_and_stands(dsn: str) ->
 async def test_a_transaction_that_is_cut_off_before_its_commit_leaves_nothing(dsn: str) -> None:
     async with (
         relayed(dsn) as relay,
-        open_postgres_store(relay.dsn, connections=1, apply_migrations=False) as store,
+        open_postgres_store(relay.dsn, connections=1, timeouts=PATIENT, apply_migrations=False) as store,
     ):
         await store.open_container(HOST, ContainerSpec("c1"))
         relay.lose = lambda text: b"agent_sessions AS stored" in text  # the last statement before the commit
@@ -229,7 +237,7 @@ async def test_a_transaction_that_is_cut_off_before_its_commit_leaves_nothing(ds
 async def test_a_record_whose_answer_is_lost_is_found_by_its_key(dsn: str) -> None:
     async with (
         relayed(dsn) as relay,
-        open_postgres_store(relay.dsn, connections=1, apply_migrations=False) as store,
+        open_postgres_store(relay.dsn, connections=1, timeouts=PATIENT, apply_migrations=False) as store,
     ):
         scout = (await bind(store)).account
         record = authored(issue(1), scout, "key-1")
@@ -349,7 +357,7 @@ async def test_a_server_stopped_and_started_under_load_keeps_what_it_answered_an
                 await trio.sleep(0.01)
 
     async def use(task_status: trio.TaskStatus[None]) -> None:
-        async with open_postgres_store(places[0], connections=4) as store:
+        async with open_postgres_store(places[0], connections=4, timeouts=PATIENT) as store:
             stores.append(store)
             accounts.append((await bind(store)).account)
             async with trio.open_nursery() as load:

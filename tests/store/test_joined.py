@@ -10,14 +10,14 @@ import trio.testing
 
 from compass_forged.errors import ArtifactOwnedByAnother, RequestKeyTaken, StoreError, StoreUnavailable, ValueRefused
 from compass_forged.ports import Account, AuthoredArtifact
-from compass_forged.store.bridge import JOIN_AT_MOST, Timeouts, open_bridge
+from compass_forged.store.bridge import JOIN_AT_MOST, open_bridge
 from compass_forged.store.connect import ConnectParams
 from compass_forged.store.jobs import Executor, Row
 from compass_forged.store.postgres import PostgresStore, open_postgres_store
 from compass_forged.store.statements import Statement
 from tests.support.postgres import psql
 from tests.support.relay import relayed
-from tests.support.stores import authored, bind, empty, issue, shared_database
+from tests.support.stores import PATIENT, authored, bind, empty, issue, shared_database
 
 pytestmark = pytest.mark.postgres
 
@@ -28,13 +28,15 @@ EVERY_COLUMN = """
     client_request_id, client_request_id IS NULL, request_fingerprint, url, forge_created_at, created_at_unix_ms
   FROM forge_authored_artifacts ORDER BY number
 """
-QUICK = Timeouts(statement=1.0, lock=0.1, answer=3.0)
+BRIEF_LOCK = replace(PATIENT, lock=0.1)
 
 
 @pytest.fixture
 async def store() -> AsyncGenerator[PostgresStore, None]:
     """A store with one connection, which therefore does one thing after the other."""
-    async with open_postgres_store(shared_database(), connections=1, timeouts=QUICK, apply_migrations=False) as opened:
+    async with open_postgres_store(
+        shared_database(), connections=1, timeouts=BRIEF_LOCK, apply_migrations=False
+    ) as opened:
         await empty(opened)
         yield opened
 
@@ -124,7 +126,9 @@ async def test_no_statement_grows_without_bound(
 
 
 async def test_a_store_that_joins_nothing_sends_each_by_itself(scout_dsn: str, sent: list[tuple[str, int]]) -> None:
-    async with open_postgres_store(scout_dsn, connections=1, join_at_most=1, apply_migrations=False) as store:
+    async with open_postgres_store(
+        scout_dsn, connections=1, timeouts=PATIENT, join_at_most=1, apply_migrations=False
+    ) as store:
         scout = (await bind(store)).account
         assert await record_all(store, [authored(issue(n), scout) for n in (1, 2, 3)]) == [None] * 3
     assert sent == [(ALONE, 1)] * 3
@@ -221,7 +225,7 @@ async def test_a_row_that_is_locked_elsewhere_delays_its_neighbours_and_fails_it
 
     async def hold(executor: Executor) -> None:
         await executor.fetch(held)
-        await executor.fetch(SLEEP, 0.8)
+        await executor.fetch(SLEEP, 1.5)
 
     await store.record_authored_artifact(authored(issue(1), scout))
     sent.clear()
@@ -330,14 +334,14 @@ async def test_what_cannot_go_along_keeps_its_turn(store: PostgresStore, scout: 
 async def test_an_answer_that_was_lost_is_told_to_all_and_recording_again_changes_nothing(scout_dsn: str) -> None:
     async with (
         relayed(scout_dsn) as relay,
-        open_postgres_store(relay.dsn, connections=1, apply_migrations=False) as store,
+        open_postgres_store(relay.dsn, connections=1, timeouts=PATIENT, apply_migrations=False) as store,
     ):
         scout = (await bind(store, "scout")).account
         artifacts = [authored(issue(n), scout, f"key-{n}") for n in (1, 2, 3)]
         relay.lose = lambda text: b"key-1" in text  # where it has its parameters, and not where it is prepared
         assert await record_all(store, artifacts) == [StoreUnavailable] * 3
         relay.lose = lambda _text: False
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while not store.available:  # noqa: ASYNC110 -- another task's state
                 await trio.sleep(0.01)
         for artifact in artifacts:  # it was done, and nobody heard of it
@@ -351,7 +355,7 @@ async def test_an_answer_that_was_lost_is_told_to_all_and_recording_again_change
 @pytest.fixture
 async def scout_dsn() -> str:
     dsn = shared_database()
-    async with open_postgres_store(dsn, connections=1, apply_migrations=False) as store:
+    async with open_postgres_store(dsn, connections=1, timeouts=PATIENT, apply_migrations=False) as store:
         await empty(store)
     return dsn
 
@@ -359,7 +363,9 @@ async def scout_dsn() -> str:
 async def test_the_very_same_record_from_many_sides_at_once_is_one_row_and_no_conflict(scout_dsn: str) -> None:
     async with AsyncExitStack() as stack:
         stores = [
-            await stack.enter_async_context(open_postgres_store(scout_dsn, connections=2, apply_migrations=False))
+            await stack.enter_async_context(
+                open_postgres_store(scout_dsn, connections=2, timeouts=PATIENT, apply_migrations=False)
+            )
             for _ in range(3)
         ]
         scout = (await bind(stores[0], "scout")).account
@@ -373,7 +379,7 @@ async def test_the_very_same_record_from_many_sides_at_once_is_one_row_and_no_co
 async def test_a_storm_of_cancellations_leaves_connections_and_index_whole(scout_dsn: str) -> None:
     """Every record that was answered stands; every one that stands is whole; the store goes on."""
     answered: set[int] = set()
-    async with open_postgres_store(scout_dsn, connections=2, apply_migrations=False) as store:
+    async with open_postgres_store(scout_dsn, connections=2, timeouts=PATIENT, apply_migrations=False) as store:
         scout = (await bind(store, "scout")).account
 
         async def record(number: int) -> None:

@@ -192,13 +192,15 @@ class StoresAlike(RuleBasedStateMachine):
                 answers[position] = await ask(store, 0, known[position])
             return store, [*answers, _without_ids(await store.list_authored_artifacts())]
 
-        came = self.portal.run(at_once)
-        for order in itertools.permutations(range(len(known))):
-            store, answers = self.portal.run(in_order, order)
-            if answers == came:
-                self.stores = (store, postgres)
-                return
-        raise AssertionError(f"no order of {known} gives {came}")
+        async def the_order() -> MemoryStore:
+            came = await at_once()
+            for order in itertools.permutations(range(len(known))):
+                store, answers = await in_order(order)
+                if answers == came:
+                    return store
+            raise AssertionError(f"no order of {known} gives {came}")
+
+        self.stores = (self.portal.run(the_order), postgres)
 
     @rule(agent=AGENTS, key=KEYS)
     def memo(self, agent: str, key: str | None) -> None:

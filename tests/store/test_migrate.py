@@ -13,7 +13,7 @@ from compass_forged.store.migrate import MigrationStatus, migrate, migration_sta
 from compass_forged.store.postgres import open_postgres_store
 from compass_forged.store.statements import Migration, Statement, migrations, sql_folder, statements
 from tests.support.postgres import empty_database, fresh_database, psql, run_tool
-from tests.support.stores import authored, bind, issue
+from tests.support.stores import PATIENT, authored, bind, issue
 
 pytestmark = pytest.mark.postgres
 
@@ -296,7 +296,7 @@ async def test_subscribing_follows_the_repository_once_and_sets_no_cursor() -> N
 
 async def test_agents_that_subscribe_at_once_have_one_subscription_each() -> None:
     dsn = fresh_database()
-    async with open_postgres_store(dsn, apply_migrations=False) as store:
+    async with open_postgres_store(dsn, timeouts=PATIENT, apply_migrations=False) as store:
         account = (await bind(store)).account
         ids: set[str] = set()
 

@@ -29,13 +29,6 @@ VERSION: Final = "0.12.2"
 NODE_MAJOR: Final = 24
 """The oldest Node that this version of the package runs on."""
 
-# What it pulls in is pinned too, so that a run today and one next year start the same peer.
-_PACKAGE: Final = {
-    "private": True,
-    "dependencies": {"emulate": VERSION},
-    "overrides": {"commander": "14.0.3", "picocolors": "1.1.1", "yaml": "2.9.1"},
-}
-_ENTRY: Final = Path("node_modules", "emulate", "dist", "index.js")
 _NODE_VERSION: Final = re.compile(r"v(\d+)\.")
 _NPM_CODE: Final = re.compile(r"^npm (?:error|ERR!) code (\S+)", re.MULTILINE)
 _ASK_SECONDS: Final = 20.0
@@ -46,6 +39,39 @@ _POLL_SECONDS: Final = 0.05
 _START_ATTEMPTS: Final = 3
 # Run inside the peer: it ends with the pipe that is its stdin, so that no end of a test run, however rude, leaves it.
 _END_WITH_STDIN: Final = "data:text/javascript,process.stdin.resume().on('end',()=>process.exit(0))"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """An npm package to run.
+
+    Attributes:
+        name: what npm calls it.
+        version: exactly this one.
+        entry: its entry script, from the package's own folder.
+        overrides: exact versions of what it pulls in, so that a run today and one next year start the same.
+    """
+
+    name: str
+    version: str
+    entry: str
+    overrides: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def manifest(self) -> str:
+        """The ``package.json`` that installs it."""
+        made = {"private": True, "dependencies": {self.name: self.version}, "overrides": dict(self.overrides)}
+        return json.dumps(made, sort_keys=True)
+
+    @property
+    def script(self) -> Path:
+        """The entry script, from where the manifest stands."""
+        return Path("node_modules", self.name, self.entry)
+
+
+EMULATE: Final = Package(
+    "emulate", VERSION, "dist/index.js", (("commander", "14.0.3"), ("picocolors", "1.1.1"), ("yaml", "2.9.1"))
+)
 
 
 class PeerUnavailable(Exception):
@@ -163,8 +189,8 @@ def cache_dir() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "compass-forged-tests"
 
 
-def installed(node: Node, cache: Path) -> Path:
-    """The peer's entry script, installed below ``cache`` where it is not there yet.
+def installed(node: Node, cache: Path, package: Package = EMULATE) -> Path:
+    """The entry script of the peer, or of another package, installed below ``cache`` where it is not there yet.
 
     A folder is named after what is in it and appears whole, by a rename: one that exists is complete. Installs of
     several test runs wait for each other, and each clears what an interrupted one has left.
@@ -172,17 +198,17 @@ def installed(node: Node, cache: Path) -> Path:
     Raises:
         PeerUnavailable: npm could not fetch it, or the cache cannot be written.
     """
-    digest = hashlib.sha256(json.dumps(_PACKAGE, sort_keys=True).encode()).hexdigest()
-    home = cache / f"emulate-{VERSION}-{digest[:8]}"
+    digest = hashlib.sha256(package.manifest.encode()).hexdigest()
+    home = cache / f"{package.name.replace('/', '-')}-{package.version}-{digest[:8]}"
     if not home.exists():
         try:
             cache.mkdir(parents=True, exist_ok=True)
             with _locked(cache / "lock"):
                 if not home.exists():
-                    _install(node, home, cache / "staging")
+                    _install(node, home, cache / "staging", package)
         except OSError as error:
             raise PeerUnavailable(f"the peer cannot be kept in {cache}: {error}; set XDG_CACHE_HOME") from error
-    return home / _ENTRY
+    return home / package.script
 
 
 @contextmanager
@@ -200,20 +226,20 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _install(node: Node, home: Path, staging: Path) -> None:
+def _install(node: Node, home: Path, staging: Path, package: Package) -> None:
     """Under the lock: install into a folder of a fresh name, then give it its own."""
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(exist_ok=True)
     try:
         folder = Path(tempfile.mkdtemp(dir=staging))
-        _fetch(node, folder)
+        _fetch(node, folder, package)
         folder.rename(home)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _fetch(node: Node, folder: Path) -> None:
-    (folder / "package.json").write_text(json.dumps(_PACKAGE), encoding="utf-8")
+def _fetch(node: Node, folder: Path, package: Package) -> None:
+    (folder / "package.json").write_text(package.manifest, encoding="utf-8")
     # No script of a package runs, and nothing is asked or told besides the packages.
     flags = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1")
     try:
@@ -227,14 +253,14 @@ def _fetch(node: Node, folder: Path) -> None:
             timeout=_INSTALL_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        raise _not_installed(f"npm did not end within {_INSTALL_SECONDS:g} s") from error
-    if done.returncode != 0 or not (folder / _ENTRY).is_file():
+        raise _not_installed(package, f"npm did not end within {_INSTALL_SECONDS:g} s") from error
+    if done.returncode != 0 or not (folder / package.script).is_file():
         code = _NPM_CODE.search(done.stderr)
-        raise _not_installed(f"npm says {code[1]}" if code else f"npm ended with {done.returncode}")
+        raise _not_installed(package, f"npm says {code[1]}" if code else f"npm ended with {done.returncode}")
 
 
-def _not_installed(why: str) -> PeerUnavailable:
-    return PeerUnavailable(f"emulate@{VERSION} cannot be installed: {why}; is npm's registry in reach?")
+def _not_installed(package: Package, why: str) -> PeerUnavailable:
+    return PeerUnavailable(f"{package.name}@{package.version} cannot be installed: {why}; is npm's registry in reach?")
 
 
 # --- running ---------------------------------------------------------------------------------------------------------

@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
 import trio
 
+from compass_forged.errors import BadRepo
 from compass_forged.observability import Counters
 from compass_forged.ports import (
     Account,
@@ -17,24 +19,37 @@ from compass_forged.ports import (
     Coordinate,
     IndexedAuthor,
     SessionBinding,
+    Subscription,
 )
-from compass_forged.providers.fake import FakeProvider
+from compass_forged.providers.fake import FakeProvider, Step
 from compass_forged.providers.registry import Entry, Registry
 from compass_forged.service import ForgeService, ServiceLimits
 from compass_forged.store.memory import MemoryStore
 from compass_forged.wire.schema import (
     Arm,
     CommentOnIssue,
+    CommentOnPullRequest,
     CreateIssue,
+    CreatePullRequest,
     ErrorResult,
     ForgeCall,
     ForgeSelector,
     GetIssue,
+    GetPullRequest,
+    InlineComment,
     Issue,
     IssueResult,
     IssuesResult,
     ListIssues,
+    PullRequest,
+    PullRequestResult,
     ResultArm,
+    ReviewRef,
+    ReviewResult,
+    SubmitReview,
+    Subscribe,
+    SubscribedResult,
+    Unsubscribe,
 )
 
 REPO = "Acme/site"
@@ -42,6 +57,17 @@ CREATE = CreateIssue(repo=REPO, title="A title", body="The words.", labels=["bug
 COMMENT = CommentOnIssue(repo=REPO, issue_number=1, body="A remark.")
 READ = GetIssue(repo=REPO, issue_number=1)
 LISTING = ListIssues(repo=REPO)
+PULL = CreatePullRequest(repo=REPO, title="A title", head_ref="feature", body="The words.")
+PULL_COMMENT = CommentOnPullRequest(repo=REPO, pull_number=2, body="A remark.")
+INLINE = InlineComment(path="src/a.py", line=3, body="Look.")
+REVIEW = SubmitReview(repo=REPO, pull_number=2, verdict="request_changes", body="A summary.", comments=[INLINE])
+PULL_READ = GetPullRequest(repo=REPO, pull_number=2)
+SUBSCRIBE = Subscribe(repo=REPO, kind="issue", number=1)
+FORGE_ARMS: tuple[Arm, ...] = (CREATE, COMMENT, PULL, PULL_COMMENT, REVIEW, READ, LISTING, PULL_READ)
+"""The arms that ask a forge, as they are answered in a furnished world."""
+STAMPED: tuple[Arm, ...] = (CREATE, COMMENT, PULL, PULL_COMMENT, REVIEW)
+"""The arms whose body is stamped."""
+STAMPED_ARMS = (CreateIssue, CommentOnIssue, CreatePullRequest, CommentOnPullRequest, SubmitReview)
 SECRET = b"k" * 32
 GHE = "ghe.example"
 HOST = "host-1"
@@ -93,50 +119,87 @@ class WatchedStore(MemoryStore):
         await self._first("attribution")
         return await super().attribution_of(coordinates, asker=asker)
 
+    async def subscribe(self, account: Account, coordinate: Coordinate, session_id: str) -> Subscription:
+        """See the port."""
+        await self._first("subscribe")
+        return await super().subscribe(account, coordinate, session_id)
+
+    async def subscription(self, agent_id: int, subscription_id: str) -> Subscription | None:
+        """See the port."""
+        await self._first("subscription")
+        return await super().subscription(agent_id, subscription_id)
+
+    async def unsubscribe(self, agent_id: int, subscription_id: str) -> bool:
+        """See the port."""
+        await self._first("unsubscribe")
+        return await super().unsubscribe(agent_id, subscription_id)
+
 
 class WatchedForge(FakeProvider):
     """The scripted forge, which also keeps the contexts of its calls and lets a test change what it answers.
 
     Attributes:
         contexts: of every call, in order.
-        on_yes: done with a created issue once it stands, right before the forge's yes comes back.
+        on_yes: done with a created artifact once it stands, right before the forge's yes comes back.
         on_page: done with every page of a listing.
     """
 
-    def __init__(self, events: list[str], *, host: str = "github.com", body_limit: int = 65_536) -> None:
-        super().__init__(host=host, body_limit=body_limit)
+    def __init__(
+        self,
+        events: list[str],
+        *,
+        name: str = "github",
+        host: str = "github.com",
+        body_limit: int = 65_536,
+        told_as: str = "forge",
+    ) -> None:
+        super().__init__(name=name, host=host, body_limit=body_limit)
         self.events = events
+        self.told_as = told_as
         self.contexts: list[CallContext] = []
         self.on_yes: Callable[[Issue], None] = lambda _issue: None
         self.on_page: Callable[[IssuesResult], None] = lambda _page: None
 
     async def create_issue(self, arm: CreateIssue, context: CallContext) -> Issue:
         """See the port."""
-        self._saw(context)
         issue = await super().create_issue(arm, context)
         self.on_yes(issue)
         return issue
 
-    async def get_issue(self, arm: GetIssue, context: CallContext) -> Issue:
+    async def create_pull_request(self, arm: CreatePullRequest, context: CallContext) -> PullRequest:
         """See the port."""
-        self._saw(context)
-        return await super().get_issue(arm, context)
+        pull = await super().create_pull_request(arm, context)
+        self.on_yes(pull)
+        return pull
 
     async def list_issues(self, arm: ListIssues, context: CallContext) -> IssuesResult:
         """See the port."""
-        self._saw(context)
         page = await super().list_issues(arm, context)
         self.on_page(page)
         return page
 
-    def _saw(self, context: CallContext) -> None:
-        self.events.append("forge")
+    async def _begin(self, arm: Arm, context: CallContext, *, write: bool) -> Step:
+        self.events.append(self.told_as)
         self.contexts.append(context)
+        return await super()._begin(arm, context, write=write)
 
     @property
     def posted(self) -> list[str]:
         """The bodies of the writes that came, in order."""
-        return [arm.body for arm in self.calls if isinstance(arm, CreateIssue | CommentOnIssue)]
+        return [arm.body for arm in self.calls if isinstance(arm, STAMPED_ARMS)]
+
+
+class Linear(WatchedForge):
+    """A forge without pull requests, whose repositories are teams."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__(events, name="linear", host="linear.app")
+
+    def canonical_repo(self, repo: str) -> str:
+        """The team's key in upper case."""
+        if not repo.isalnum():
+            raise BadRepo("repo: must be a team's key")
+        return repo.upper()
 
 
 class Guard:
@@ -169,15 +232,24 @@ class Asked:
 
 
 class World:
-    """A service over a watched store and two GitHub forges; ``github.com`` is the default."""
+    """A service over a watched store and two GitHub forges; ``github.com`` is the default.
 
-    def __init__(self, *, body_limit: int = 65_536, limits: ServiceLimits | None = None) -> None:
+    It has a reviewer there; at the other there is none. Linear is there where it is asked for.
+    """
+
+    def __init__(self, *, body_limit: int = 65_536, limits: ServiceLimits | None = None, linear: bool = False) -> None:
         self.events: list[str] = []
         self.store = WatchedStore(self.events)
         self.forge = WatchedForge(self.events, body_limit=body_limit)
+        self.reviewer = WatchedForge(self.events, body_limit=body_limit, told_as="reviewer")
+        self.reviewer.issues, self.reviewer.pull_requests = self.forge.issues, self.forge.pull_requests
         self.ghe = WatchedForge(self.events, host=GHE)
+        self.linear = Linear(self.events)
         self.counters = Counters()
-        registry = Registry([Entry("github", "github.com", self.forge), Entry("github", GHE, self.ghe)])
+        entries = [Entry("github", "github.com", self.forge, self.reviewer), Entry("github", GHE, self.ghe)]
+        if linear:
+            entries.append(Entry("linear", "linear.app", self.linear))
+        registry = Registry(entries)
         self.service = ForgeService(self.store, registry, ref_secret=SECRET, counters=self.counters, limits=limits)
         self.scout = Caller(None, "", "")
         self.pilot = Caller(None, "", "")
@@ -187,6 +259,17 @@ class World:
         self.scout = await self._bind("scout", "ada", "s-1", "c1")
         self.pilot = await self._bind("pilot", "bob", "s-2", "c2")
         self.store.touches = 0
+
+    async def furnish(self) -> None:
+        """Let the scout open an issue, which is number 1, and a pull request, which is number 2; forget the calls."""
+        issue_of(await self.run(CREATE))
+        pull_of(await self.run(msgspec.structs.replace(PULL, head_ref="furnished")))
+        for forge in self.forges:
+            forge.calls.clear()
+            forge.contexts.clear()
+        self.events.clear()
+        self.store.touches = 0
+        self.store.recorded.clear()
 
     async def _bind(self, agent: str, owner: str, session: str, container: str) -> Caller:
         await self.store.open_container(HOST, ContainerSpec(container))
@@ -223,7 +306,16 @@ class World:
     @property
     def forge_calls(self) -> int:
         """How many calls have come to any forge."""
-        return self.forge.count() + self.ghe.count()
+        return sum(forge.count() for forge in self.forges)
+
+    @property
+    def forges(self) -> tuple[WatchedForge, ...]:
+        """All that could be asked, the reviewer too."""
+        return (self.forge, self.reviewer, self.ghe, self.linear)
+
+    def client_of(self, arm: Arm) -> WatchedForge:
+        """The client of the default forge that an arm is to go through."""
+        return self.reviewer if isinstance(arm, SubmitReview) else self.forge
 
     @property
     def untouched(self) -> bool:
@@ -231,10 +323,14 @@ class World:
         return self.forge_calls == 0 and self.store.touches == 0
 
 
-async def new_world(*, body_limit: int = 65_536, limits: ServiceLimits | None = None) -> World:
+async def new_world(
+    *, body_limit: int = 65_536, limits: ServiceLimits | None = None, linear: bool = False, furnished: bool = False
+) -> World:
     """A world with its agents bound."""
-    world = World(body_limit=body_limit, limits=limits)
+    world = World(body_limit=body_limit, limits=limits, linear=linear)
     await world.populate()
+    if furnished:
+        await world.furnish()
     return world
 
 
@@ -248,6 +344,24 @@ def issue_of(result: ResultArm | None) -> Issue:
     """The issue that a call answered."""
     assert isinstance(result, IssueResult), result
     return result.issue
+
+
+def pull_of(result: ResultArm | None) -> PullRequest:
+    """The pull request that a call answered."""
+    assert isinstance(result, PullRequestResult), result
+    return result.pull_request
+
+
+def review_of(result: ResultArm | None) -> ReviewRef:
+    """The review that a call answered."""
+    assert isinstance(result, ReviewResult), result
+    return result.review
+
+
+def subscription_of(result: ResultArm | None) -> Unsubscribe:
+    """What ends the subscription that a call answered."""
+    assert isinstance(result, SubscribedResult), result
+    return Unsubscribe(subscription_id=result.subscription_id)
 
 
 def page_of(result: ResultArm) -> IssuesResult:

@@ -15,6 +15,7 @@ from compass_forged.ports import (
     SessionBinding,
     Store,
 )
+from compass_forged.store.bridge import Timeouts
 from compass_forged.store.memory import MemoryStore
 from compass_forged.store.postgres import PostgresStore, open_postgres_store
 from tests.support.postgres import fresh_database
@@ -22,6 +23,8 @@ from tests.support.postgres import fresh_database
 HOST = "host-1"
 FINGERPRINT = bytes(range(32))
 CREATED = "2026-08-17T10:00:00Z"
+PATIENT = Timeouts(statement=20.0, lock=20.0, answer=30.0, connect=30.0)
+"""For tests that are not about time: what takes a moment may take seconds on a busy machine."""
 EMPTY = """
   DELETE FROM agent_forge_subscriptions; DELETE FROM forge_repo_subscriptions;
   DELETE FROM forge_authored_artifacts; DELETE FROM agent_sessions; DELETE FROM host_containers;
@@ -35,7 +38,8 @@ async def open_store(kind: str) -> AsyncGenerator[Store, None]:
     if kind == "memory":
         yield MemoryStore()
     else:
-        async with open_postgres_store(shared_database(), connections=2, apply_migrations=False) as store:
+        opening = open_postgres_store(shared_database(), connections=2, timeouts=PATIENT, apply_migrations=False)
+        async with opening as store:
             await empty(store)
             yield store
 
