@@ -5,8 +5,8 @@
 One simulated hour on a clock that jumps, against the bundled forge with GitHub's own accounting (an answer 304 to a
 request under a valid token costs nothing of the hour's 5,000; an account that has none left is refused). Each agent
 reads all twenty issues, with their newest comments, once a minute; every minute some issue changes, by a comment from
-outside or through the daemon. *Naive*: each agent asks for everything every time, under a limit without end; a tenth
-of the agents is simulated and counted ten times, as naive clients know nothing of each other.
+outside or through the daemon. *Naive*: each agent asks for everything every time, under a limit without end; one
+is simulated and counted for each, as naive clients know nothing of each other.
 *In step*: all agents begin on the minute. *Spread*: each at a moment of its own.
 
 *wrong*: answers that show less than what stood on the forge when they were asked for. *refused*: calls that ended in an
@@ -26,14 +26,13 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, its own folder is all that there is
 
-from bench.support.cells import PATIENCE_SECONDS
 from bench.support.fleet import Fleet, Outcome
 from bench.support.goals import Measured, measured
 from bench.support.outcome import report
 from bench.support.processes import child
 from bench.support.setup import parser, progress
 
-_NAIVE_TIMES: Final = 10
+_PATIENCE_SECONDS: Final = 3600.0
 _NOTES: Final = (
     "Primary: requests that the forge counted against the hour. Requests: all that reached it. Points: what GitHub's\n"
     "limit of 900 a minute would count, at most, in any minute."
@@ -47,11 +46,11 @@ def _measure(stack: ExitStack, scratch: Path, *, repetitions: int, quick: bool) 
     for repetition in range(repetitions):
         for name in ("naive", "step", "spread"):
             progress(f"{name}: repetition {repetition + 1} of {repetitions}")
-            many = agents // _NAIVE_TIMES if name == "naive" else agents
+            many = 1 if name == "naive" else agents
             fleet = Fleet(many, issues, minutes, naive=name == "naive", spread=name == "spread", seed=repetition)
-            answer = load.ask(msgspec.json.encode(fleet), PATIENCE_SECONDS * 60)
+            answer = load.ask(msgspec.json.encode(fleet), _PATIENCE_SECONDS)
             outcomes.setdefault(name, []).append(msgspec.json.decode(answer, type=Outcome))
-    naive = [each.primary * _NAIVE_TIMES for each in outcomes["naive"]]
+    naive = [each.primary * agents for each in outcomes["naive"]]
     lines = [measured("naive_primary", "naive: primary", "requests", naive)]
     for name, title in (("step", "in step"), ("spread", "spread")):
         ours = outcomes[name]

@@ -18,12 +18,13 @@ from compass_forged.budget import served_at
 from compass_forged.config import Config
 from compass_forged.errors import BadAnswer, CallError, ConfigError, ForgeError
 from compass_forged.forges import open_registry
+from compass_forged.ports import Provider, Role
 from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_app import AppToken
 from compass_forged.providers.github_identity import USER_REQUEST, own_context, read_user
 from compass_forged.providers.http import HttpAnswer, HttpRequest
-from compass_forged.providers.identity import Identity
+from compass_forged.providers.identity import Identities, Identity
 from compass_forged.providers.registry import Entry
 
 State: TypeAlias = Literal["ok", "warning", "bad"]
@@ -95,18 +96,37 @@ async def examine(config: Config, repos: Sequence[tuple[str, str]] = ()) -> list
 
 async def _entry(entry: Entry, repos: Sequence[tuple[str, str]]) -> list[Finding]:
     findings: list[Finding] = []
-    for role, provider in (("author", entry.author), ("reviewer", entry.reviewer)):
+    roles: tuple[tuple[Role, Provider | None], ...] = (("author", entry.author), ("reviewer", entry.reviewer))
+    for role, provider in roles:
         subject = f"{entry.provider}:{entry.host} {role}"
         if isinstance(provider, GitHubProvider):
             checkup = _Checkup(subject, role, provider.http)
             await checkup.run(repos)
             findings += checkup.findings
-        elif provider is None:
+        elif provider is not None and entry.identities is not None:
+            findings.append(await _account_alone(subject, entry.identities, role))
+        elif provider is None and entry.provider == "github":
             said = "none; reviews are refused. Configure another account's credential to have them"
             findings.append(Finding(subject=subject, check="credential", state="warning", said=said))
     if entry.identities is not None and entry.reviewer is not None:
         findings.append(await _two_accounts(entry))
     return findings
+
+
+async def _account_alone(subject: str, identities: Identities, role: Role) -> Finding:
+    """The account of a credential of which its forge tells nothing else."""
+    who = identities.author if role == "author" else identities.reviewer
+    state: State = "bad"
+    said = "not known"
+    try:
+        with trio.move_on_after(CHECK_SECONDS):
+            if who is not None:
+                await who.learn()
+        if (account := identities.known(role)) is not None:
+            state, said = "ok", str(account)
+    except (ForgeError, ConfigError) as error:
+        said = str(error)
+    return Finding(subject=subject, check="account", state=state, said=said)
 
 
 async def _two_accounts(entry: Entry) -> Finding:

@@ -2,7 +2,7 @@ import copy
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compass_forged.rolling import RollingLimit
@@ -36,6 +36,7 @@ def test_what_never_went_out_is_given_back() -> None:
     assert limit.opens_in(0.0) == 0.0
 
 
+@settings(deadline=None)
 @given(
     limit=st.integers(5, 30),
     requests=st.lists(

@@ -107,6 +107,10 @@ class LinearDialect:
         # The one path of the API is always there: 404 without a word of Linear's is from something before it.
         return ForgeUnavailable(f"the forge answered {status}", outcome="unknown")
 
+    def wanted(self, answer: HttpAnswer) -> Mapping[str, str]:  # noqa: ARG002 -- the port's shape
+        """Linear's headers name no permissions."""
+        return {}
+
     def place_request(self, path: tuple[str, ...]) -> HttpRequest | None:  # noqa: ARG002 -- the port's shape
         """Linear redirects nothing."""
         return None

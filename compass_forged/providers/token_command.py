@@ -96,7 +96,11 @@ class CommandToken:
         except trio.TooSlowError as error:
             raise ConfigError(f"token: {self._place} took over {self._run_seconds:g} s") from error
         finally:
-            await _end(process)
+            _kill(process)  # and what it started, whether it has ended or not
+            with trio.move_on_after(_END_SECONDS, shield=True):
+                await process.wait()
+                if process.stdout is not None:
+                    await process.stdout.aclose()
         if len(printed) > TOKEN_MAX_BYTES:
             raise ConfigError(
                 f"token: {self._place} printed over {TOKEN_MAX_BYTES} bytes; it must print the token alone"
@@ -118,15 +122,6 @@ async def _read(process: trio.Process) -> bytes:
     if len(printed) > TOKEN_MAX_BYTES:
         _kill(process)
     return printed
-
-
-async def _end(process: trio.Process) -> None:
-    """Leave nothing of a command behind, whether it has ended or not."""
-    _kill(process)
-    with trio.move_on_after(_END_SECONDS, shield=True):
-        await process.wait()
-        if process.stdout is not None:
-            await process.stdout.aclose()
 
 
 def _kill(process: trio.Process) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compass_forged.budget import Budget, BudgetSettings, Kind, Reading
@@ -356,6 +356,7 @@ class _Meter:
         )
 
 
+@settings(deadline=None)
 @given(
     calls=st.lists(
         st.tuples(st.sampled_from("abc"), st.sampled_from(["write", "read"]), st.floats(0, 100), st.floats(0, 50)),
@@ -366,8 +367,8 @@ class _Meter:
 def test_points_and_creations_stay_within_their_minute_and_hour_as_the_forge_sees_them(
     calls: list[tuple[str, Kind, float, float]],
 ) -> None:
-    settings = BudgetSettings(points_per_minute=20, creations_per_minute=3, creations_per_hour=9, creation_interval=0.0)
-    gate, meter = Gate(Budget(settings)), _Meter()
+    bounds = BudgetSettings(points_per_minute=20, creations_per_minute=3, creations_per_hour=9, creation_interval=0.0)
+    gate, meter = Gate(Budget(bounds)), _Meter()
 
     async def call(container: str, kind: Kind, start: float, delay: float) -> None:
         await trio.sleep(start)

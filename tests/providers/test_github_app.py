@@ -1,6 +1,7 @@
 """Installation tokens, against the bundled forge and in virtual time."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -243,7 +244,7 @@ async def test_a_connection_that_fails_is_a_forge_out_of_reach(tmp_path: Path) -
 @pytest.mark.parametrize(
     "content", ["", "canary", "-----BEGIN RSA PRIVATE KEY-----\ncanary\n-----END RSA PRIVATE KEY-----"]
 )
-async def test_a_key_that_is_none_is_named_and_not_shown(tmp_path: Path, content: str) -> None:
+def test_a_key_that_is_none_is_named_and_not_shown(tmp_path: Path, content: str) -> None:
     path = tmp_path / "app.pem"
     path.write_text(content)
     transport = HttpTransport(BaseUrl.parse("https://api.github.com"), transport=ScriptedForge([]))
@@ -297,9 +298,9 @@ async def test_the_app_names_itself(scene: Scene, autojump_clock: MockClock) -> 
         await scene.source.app()
 
 
-async def test_without_the_library_the_extra_is_named(
-    scene: Scene, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "jwt", None)
+def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    transport = HttpTransport(BaseUrl.parse("https://api.github.com"), transport=ScriptedForge([]))
+    source = new_source(transport, key_file(tmp_path), lambda: 0.0)
     with pytest.raises(ConfigError, match=r"pip install 'compass-forged\[github-app\]'"):
-        scene.source.check()
+        source.check()
