@@ -49,6 +49,7 @@ from tests.support.forge_http import (
     ScriptedForge,
     answer,
     comment_json,
+    handler,
     issue_json,
     new_context,
     new_github,
@@ -112,7 +113,8 @@ class Hub:
         }
         known = {**usual, **self.answers}
 
-        async def reply(request: httpx.Request) -> httpx.Response:
+        @handler
+        def reply(request: httpx.Request) -> httpx.Response:
             path = request.url.path.removeprefix(f"/repos/{REPO}/")
             name = f"{request.method} {path.rpartition('/')[2] if path.startswith('commits/') else path}"
             told = known[name]
@@ -244,6 +246,7 @@ async def surrogates(case: Case) -> None:
 
 async def surrogates_of_agents(case: Case) -> None:
     """A path that is no text is refused by the library, in words; nothing is sent."""
+    await trio.lowlevel.checkpoint()
     path = case.input["request"]["comments"][0]["path"].replace("\ufffd", "\udce9")
     for odd in (path, "src/caf\udce9.py", "\ud800"):
         arm = msgspec.structs.replace(REVIEW, comments=[InlineComment(path=odd, line=1, body="x")])
@@ -332,6 +335,7 @@ async def a_verdict_is_a_review(case: Case) -> None:
 
 async def empty_reviews(case: Case) -> None:
     """A review that says nothing is refused before anything is asked; so is one that is only a header."""
+    await trio.lowlevel.checkpoint()
     assert case.input["request"]["body"] == ""
     for body in ("", " \n", "\u200b", "> `compass:owner agent=mole owner=x session=y`"):
         for verdict in ("comment", "request_changes"):
@@ -430,7 +434,8 @@ async def pages_too_far(case: Case) -> None:
 async def pages_to_the_end(_case: Case) -> None:
     """Page after page, every item comes once; a page without items ends it, whatever is said of a next one."""
 
-    async def page(request: httpx.Request) -> httpx.Response:
+    @handler
+    def page(request: httpx.Request) -> httpx.Response:
         at = int(request.url.params.get("page", "1"))
         rows = [issue(each) for each in range(1020, 0, -1)[(at - 1) * 100 : at * 100]]
         return answer(200, rows, {"link": f'<https://api.github.com/x?per_page=100&page={at + 1}>; rel="next"'})
@@ -493,7 +498,8 @@ async def many_comments(case: Case) -> None:
     """A pull request with more comments than a reply can hold is read in part, the newest, and says so."""
     assert "400 review comments of 20 kB" in case.input["forge"][0]
 
-    async def page(request: httpx.Request) -> httpx.Response:
+    @handler
+    def page(request: httpx.Request) -> httpx.Response:
         at, size = (int(request.url.params[name]) for name in ("page", "per_page"))
         numbers = range(400, 0, -1)[(at - 1) * size : at * size]
         return answer(200, [review_comment_json(each, 9, REPO, body="x" * 20_000) for each in numbers])

@@ -27,7 +27,16 @@ from compass_forged.wire.schema import (
     Subscribe,
 )
 from tests.support.cases import EPOCH, Case, Desk, refused
-from tests.support.forge_http import Handler, answer, comment_json, issue_json, new_context, new_github, pull_json
+from tests.support.forge_http import (
+    Handler,
+    answer,
+    comment_json,
+    handler,
+    issue_json,
+    new_context,
+    new_github,
+    pull_json,
+)
 
 READ = GetIssue(repo="acme/site", issue_number=7)
 COMMENT = CommentOnIssue(repo="acme/site", issue_number=7, body="hello")
@@ -264,7 +273,8 @@ async def offset_dates(case: Case) -> None:
     pull = case.input["forge"][0]["body"]
     told = {**pull_json(9, "acme/widget"), **pull}
 
-    async def part(request: httpx.Request) -> httpx.Response:
+    @handler
+    def part(request: httpx.Request) -> httpx.Response:
         return answer(200, {"check_runs": [], "statuses": []} if "/commits/" in request.url.path else [])
 
     github, _ = new_github(answer(200, told), *[part] * 4)

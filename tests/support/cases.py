@@ -266,11 +266,16 @@ class Desk:
     """A service without sockets, for virtual time: its store, and calls as the bound agent ``scout``."""
 
     def __init__(
-        self, provider: Provider, store: MemoryStore | None = None, *, limits: ServiceLimits | None = None
+        self,
+        provider: Provider,
+        store: MemoryStore | None = None,
+        *,
+        limits: ServiceLimits | None = None,
+        registry: Registry | None = None,
     ) -> None:
         self.store = store or MemoryStore()
         self.counters = Counters()
-        registry = Registry([ForgeEntry(provider.name, provider.host, provider)])
+        registry = registry or Registry([ForgeEntry(provider.name, provider.host, provider)])
         self.service = ForgeService(self.store, registry, ref_secret=b"k" * 32, counters=self.counters, limits=limits)
         self.caller = Caller(None, "", "")
 
