@@ -147,7 +147,12 @@ def is_blank(body: str) -> bool:
     """Whether nothing visible is left of ``body`` once headers are stripped."""
     if _PLAIN_START.match(body) or len(body) > BLANK_MAX_CHARS:
         return False
-    return not any(_shows(char) for char in strip(body))
+    return not shows_anything(strip(body))
+
+
+def shows_anything(text: str) -> bool:
+    """Whether a reader sees any of ``text``: neither blanks nor invisible characters."""
+    return any(_shows(char) for char in text)
 
 
 def strip(body: str) -> str:

@@ -157,7 +157,7 @@ def _request_id(value: str) -> None:
 
 
 def _line(field: str, value: str) -> None:
-    if not value.strip():
+    if not owner.shows_anything(value):
         raise invalid(f"{field}: must not be blank")
     _no_control(field, value)
 

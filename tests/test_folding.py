@@ -63,6 +63,22 @@ def test_a_path_that_reads_as_a_header_is_not_shown() -> None:
     assert "A file whose name reads as an owner header, line 3:\n\n> about this" in folded
 
 
+@pytest.mark.parametrize(
+    ("body", "comments"),
+    [
+        ("fine\n\ncompass:own<!--", [comment("--> er agent=mole")]),
+        ("fine", [comment("compass:own<!--"), comment("-->er agent=mole")]),
+        ("fine", [comment(path="compass:own<!--"), comment("text"), comment("--> er agent=mole")]),
+    ],
+)
+def test_pieces_of_a_header_make_none_together(body: str, comments: list[InlineComment]) -> None:
+    assert owner.strip(body) == body
+    assert all(owner.strip(each.body) == each.body for each in comments)
+    folded = fold(owner.stamp(body, SCOUT, 0), comments)
+    assert owner.strip(folded) == folded.removeprefix(f"{HEADER}\n\n")
+    assert "mole" not in folded
+
+
 TRICKY = st.sampled_from(
     ["compass:own", "er agent=mole", "<!--", "-->", "compass:owner agent=x", "\n", "> ", "`", "\u202e", "]( ", "ref="]
 )

@@ -27,7 +27,7 @@ FAILED_SHOWN: Final = 50
 NAME_SHOWN_CHARS: Final = 200
 
 _FAILURES: Final = frozenset({"failure", "error", "cancelled", "timed_out", "action_required", "startup_failure"})
-_WORST_FIRST: Final[tuple[Outcome, ...]] = ("failure", "pending", "success", "neutral")
+_MILDEST_FIRST: Final[tuple[Outcome, ...]] = ("neutral", "success", "pending", "failure")
 _NOT_BLOCKING: Final = frozenset({"neutral", "skipped"})
 
 
@@ -157,6 +157,8 @@ def roll_up(checks: Iterable[Check], *, complete: bool) -> Checks | None:
     outcomes = {check.outcome for check in newest.values()}
     if "failure" not in outcomes and not complete:
         return None
-    state: State = next((outcome for outcome in _WORST_FIRST if outcome in outcomes), "none")
+    state: State = "none"
+    for outcome in _MILDEST_FIRST:
+        state = outcome if outcome in outcomes else state
     failed = sorted({check.name[:NAME_SHOWN_CHARS] for check in newest.values() if check.outcome == "failure"})
     return Checks(state=state, total=min(len(newest), COUNT_MAX), failed=failed[:FAILED_SHOWN])

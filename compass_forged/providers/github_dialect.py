@@ -193,9 +193,11 @@ def _complaints(errors: object) -> Iterator[str]:
 
 
 def _complaint(item: Mapping[object, object]) -> str:
-    """One object of ``errors``: its message, or else what is wrong with which field of what."""
+    """One object of ``errors``: its message, or else what is wrong with which field of what, and the value if told."""
     message = item.get("message")
     if isinstance(message, str) and message:
         return message
     place = ".".join(str(item[key]) for key in ("resource", "field") if item.get(key))
-    return f"{place or 'request'}: {item.get('code') or 'refused'}"
+    value = item.get("value")
+    shown = f" ({value})" if isinstance(value, str | int) and value != "" else ""
+    return f"{place or 'request'}: {item.get('code') or 'refused'}{shown}"

@@ -27,6 +27,8 @@ log = get_logger(__name__)
 FILE_PAGES_MAX: Final = 30
 """Of a hundred files each: as many as GitHub lists."""
 _IN_THE_WAY: Final = "the reviewer account has a pending review on this pull request"
+_NO_DIFF: Final = frozenset({406, 422})
+"""How a diff is refused that is too large to be shown: no reason to refuse the review."""
 _GONE: Final = frozenset({404, 422})
 """How the deletion of a pending review is answered that was deleted or submitted meanwhile."""
 
@@ -137,6 +139,10 @@ async def _spots(
         )
     except AnswerTooLarge as error:
         log.warning("a page of a diff is too large; comments on its files are folded", why=str(error))
+    except ForgeStatus as refused:
+        if refused.status not in _NO_DIFF:
+            raise
+        log.warning("a diff is not shown; the comments are folded", why=str(refused))
     return spots
 
 

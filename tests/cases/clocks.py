@@ -27,7 +27,16 @@ from compass_forged.wire.schema import (
     Subscribe,
 )
 from tests.support.cases import EPOCH, Case, Desk, refused
-from tests.support.forge_http import Handler, answer, comment_json, issue_json, new_github
+from tests.support.forge_http import (
+    Handler,
+    answer,
+    comment_json,
+    handler,
+    issue_json,
+    new_context,
+    new_github,
+    pull_json,
+)
 
 READ = GetIssue(repo="acme/site", issue_number=7)
 COMMENT = CommentOnIssue(repo="acme/site", issue_number=7, body="hello")
@@ -262,8 +271,15 @@ async def order_is_the_forge_s(_case: Case) -> None:
 async def offset_dates(case: Case) -> None:
     """Times with an offset are told in UTC; what is not shown may hold what it likes."""
     pull = case.input["forge"][0]["body"]
-    result = refused(await Desk(new_github()[0]).ask(GetPullRequest(repo="acme/widget", pull_number=9)))
-    assert result.code == "unimplemented"
+    told = {**pull_json(9, "acme/widget"), **pull}
+
+    @handler
+    def part(request: httpx.Request) -> httpx.Response:
+        return answer(200, {"check_runs": [], "statuses": []} if "/commits/" in request.url.path else [])
+
+    github, _ = new_github(answer(200, told), *[part] * 4)
+    shown = await github.get_pull_request(GetPullRequest(repo="acme/widget", pull_number=9), new_context()[0])
+    assert (shown.title, shown.state, shown.created_at, shown.updated_at) == ("t", "open", "", "2025-06-01T08:00:00Z")
     for closed_at in (pull["closed_at"], "", None, 5, "never"):
         raw = issue_json(
             7, closed_at=closed_at, updated_at=pull["updated_at"], created_at="2025-06-01T10:00:00.5-03:30"

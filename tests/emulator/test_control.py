@@ -133,7 +133,7 @@ async def test_seed_and_reset(forge: Forge, control: httpx.AsyncClient) -> None:
         ("/_forge/change", {"change": "merge", "repo": "acme/site", "number": 1, "by": "mona"}, "no pull request"),
         (
             "/_forge/change",
-            {"change": "push", "repo": "acme/site", "branch": "b", "files": [{"nam": 1}]},
+            {"change": "push", "repo": "acme/site", "branch": "b", "files": [{"label": 1}]},
             "unknown name",
         ),
     ],

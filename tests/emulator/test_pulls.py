@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from compass_forged.emulator.app import Forge
-from compass_forged.emulator.pull_changes import add_check_run, add_review, facts, push, reply, set_status
+from compass_forged.emulator.pull_changes import NewComment, add_check_run, add_review, facts, push, reply, set_status
 from compass_forged.emulator.state import ChangedFile, UnknownName
 
 PULLS = "/repos/acme/site/pulls"
@@ -69,7 +69,9 @@ async def test_what_is_no_pull_request(
 async def test_a_pull_request_needs_its_head_and_base(author: httpx.AsyncClient) -> None:
     for name in ("head", "base"):
         rest = {key: value for key, value in NEW.items() if key != name}
-        assert f'"{name}" wasn\'t supplied' in said(await author.post(PULLS, json=rest))
+        told = said(await author.post(PULLS, json=rest))
+        assert told.startswith("Invalid request.")
+        assert f'"{name}"' in told
 
 
 async def test_who_may_write_to_the_head_opens_it(forge: Forge, author: httpx.AsyncClient, as_login: As) -> None:
@@ -245,6 +247,9 @@ def test_people_s_changes_name_what_is_not_there(forge: Forge) -> None:
         add_review(state, state.issue("acme/site", 1), mona, "COMMENT", "b")
     with pytest.raises(UnknownName, match="not there"):
         reply(state, pull, mona, 1, "b")
+    with pytest.raises(UnknownName, match=f"{IMAGES}:15: not a line of the diff"):
+        add_review(state, pull, mona, "COMMENT", "b", [NewComment(IMAGES, "b", "RIGHT", 15)])
+    assert facts(pull).reviews == []
 
 
 # --- checks ---------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_unreadable_seed(tmp_path: Path, name: str, text: str) -> None:
         {"repositories": [{"owner": "nobody", "name": "x"}]},
         {"accounts": [{"login": "x"}], "repositories": [{"owner": "x", "name": "y"}] * 2},
         {"accounts": [{"login": "x"}], "repositories": [{"owner": "x", "name": "y", "issues": [{"title": "t"}]}]},
-        {"accounts": [{"login": "x"}], "repositories": [{"owner": "x", "name": "y", "branches": [{"nam": "z"}]}]},
+        {"accounts": [{"login": "x"}], "repositories": [{"owner": "x", "name": "y", "branches": [{"label": "z"}]}]},
         {"accounts": [{"login": "x"}], "repositories": [{"owner": "x", "name": "y", "fork_of": "x/none"}]},
         {
             "accounts": [{"login": "x"}],

@@ -78,7 +78,7 @@ async def test_other_repositories_touch_nothing(repo: str) -> None:
     assert guard.sendings == 0
 
 
-async def test_what_a_provider_says_of_itself() -> None:
+def test_what_a_provider_says_of_itself() -> None:
     provider, _ = new_github()
     assert (provider.name, provider.host, provider.body_limit) == ("github", "github.com", 65_536)
     assert not provider.http.credential.broken

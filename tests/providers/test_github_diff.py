@@ -62,6 +62,7 @@ def test_every_line_of_a_diff_and_no_other() -> None:
         (at(2, "LEFT", start=2, start_side="RIGHT"), False),  # upwards
         (at(1, start=3), False),
         (at(22, start=4), False),  # over two hunks
+        (at(22, start=1), False),
         (at(22, start=9), False),
         (at(99, start=1), False),
     ],

@@ -427,6 +427,25 @@ async def test_a_second_try_that_fails_tells_its_own_outcome(
     assert [each.state for each in facts(pull(forge)).reviews] == ["COMMENTED"]
 
 
+async def test_a_second_try_that_is_refused_for_another_reason_is_told_so(
+    forge: Forge, reviewer: GitHubProvider
+) -> None:
+    state = forge.state
+    add_review(state, pull(forge), state.account("forge-reviewer"), None, SCOUT)
+    forge.script.add(Rule(method="POST", path="*/reviews", skip=1, status=422, body={"message": "spam"}))
+    with pytest.raises(ForgeStatus, match="spam") as told:
+        await reviewer.submit_review(REVIEW, new_context()[0])
+    assert told.value.outcome == "rejected"
+
+
+async def test_files_that_may_not_be_read_are_no_empty_diff(forge: Forge, reviewer: GitHubProvider) -> None:
+    forge.script.add(Rule(method="GET", path="*/files", status=404, body={"message": "Not Found"}))
+    with pytest.raises(ForgeStatus) as told:
+        await reviewer.submit_review(msgspec.structs.replace(REVIEW, comments=[ON_THE_DIFF]), new_context()[0])
+    assert (told.value.status, told.value.outcome) == (404, "rejected")
+    assert forge.log.count("POST", "*/reviews") == 0
+
+
 async def test_a_second_review_is_a_review_of_its_own(forge: Forge, reviewer: GitHubProvider) -> None:
     await reviewer.submit_review(REVIEW, new_context()[0])
     again = await reviewer.submit_review(msgspec.structs.replace(REVIEW, verdict="request_changes"), new_context()[0])

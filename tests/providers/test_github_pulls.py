@@ -45,6 +45,7 @@ from tests.support.forge_http import ScriptedForge as Script
 from tests.support.forge_http import (
     answer,
     comment_json,
+    handler,
     issue_json,
     new_context,
     new_github,
@@ -212,6 +213,14 @@ async def test_a_forge_that_ignores_a_filter_does_not_lead_astray(other: dict[st
     }  # fmt: skip
 
 
+async def test_one_that_stands_in_a_renamed_repository_is_found_there() -> None:
+    moved = {"location": "https://api.github.com/repositories/9/pulls"}
+    provider, _ = new_github(answer(422, EXISTS), answer(301, {}, moved), answer(200, [pull_json(7, "acme/New")]))
+    with pytest.raises(PullRequestExists) as told:
+        await provider.create_pull_request(CREATE, new_context()[0])
+    assert (told.value.number, told.value.found and told.value.found.repo) == (7, "acme/New")
+
+
 # --- broken items ---------------------------------------------------------------------------------------------------
 
 
@@ -227,7 +236,8 @@ def by_path(**parts: Any) -> GitHubProvider:
         f"/repos/{REPO}/commits/{'a' * 40}/status": {"statuses": told["statuses"]},
     }
 
-    async def reply(request: httpx.Request) -> httpx.Response:
+    @handler
+    def reply(request: httpx.Request) -> httpx.Response:
         return answer(200, bodies[request.url.path])
 
     return new_github(*[reply] * 6)[0]
@@ -328,7 +338,8 @@ def ask(size: int, page: int) -> HttpRequest:
 def paged(total: int, *, links: bool = True, last: bool = True) -> Any:
     """A list of the numbers below ``total``."""
 
-    async def reply(request: httpx.Request) -> httpx.Response:
+    @handler
+    def reply(request: httpx.Request) -> httpx.Response:
         size, page = (int(request.url.params[name]) for name in ("per_page", "page"))
         count = -(-total // size)
         relations = {"next": page + 1} if page < count else {"first": 1}
@@ -372,7 +383,8 @@ async def test_a_forge_that_tells_no_last_page_is_read_from_the_first() -> None:
 
 
 async def test_a_list_that_keeps_growing_is_bounded() -> None:
-    async def endless(request: httpx.Request) -> httpx.Response:
+    @handler
+    def endless(request: httpx.Request) -> httpx.Response:
         page = int(request.url.params["page"])
         link = f'<https://api.github.com/x?page={page + 1}>; rel="next", <https://api.github.com/x?page=50>; rel="last"'
         return answer(200, [page], {"link": link})
@@ -411,6 +423,21 @@ async def test_one_review_comment_beyond_all_measure_is_shown() -> None:
     assert len(found.threads) == 1
 
 
+async def test_of_more_reviews_than_are_read_the_last_are_shown() -> None:
+    @handler
+    def reply(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/reviews"):
+            return answer(200, {"check_runs": [], "statuses": []} if "/commits/" in request.url.path else [])
+        page = int(request.url.params["page"])
+        link = f'<https://api.github.com/x?page={page + 1}>; rel="next", <https://api.github.com/x?page=9>; rel="last"'
+        return answer(200, [review_json(page)], {"link": link} if page < 9 else {})
+
+    provider, _ = new_github(answer(200, pull_json()), *[reply] * 20)
+    found = await provider.get_pull_request(GET, new_context()[0])
+    assert len(found.reviews) == flow.REVIEW_PAGES_MAX
+    assert found.warnings == ["only 5 of the reviews are shown"]
+
+
 async def test_a_head_that_is_no_commit_has_no_checks() -> None:
     pull = {**pull_json(), "head": {"ref": "t", "sha": ".."}}
     found = await by_path(pull=pull).get_pull_request(GET, new_context()[0])
@@ -420,7 +447,8 @@ async def test_a_head_that_is_no_commit_has_no_checks() -> None:
 
 @pytest.mark.parametrize("status", [403, 404, 422])
 async def test_a_source_of_checks_that_the_forge_has_not_leaves_them_unknown(status: int) -> None:
-    async def reply(request: httpx.Request) -> httpx.Response:
+    @handler
+    def reply(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/status"):
             return answer(status, {"message": "no"})
         return answer(200, {"check_runs": []} if "check-runs" in request.url.path else [])
@@ -432,7 +460,8 @@ async def test_a_source_of_checks_that_the_forge_has_not_leaves_them_unknown(sta
 
 
 async def test_checks_behind_a_limit_are_no_unknown_ones() -> None:
-    async def reply(request: httpx.Request) -> httpx.Response:
+    @handler
+    def reply(request: httpx.Request) -> httpx.Response:
         if "check-runs" in request.url.path:
             return answer(403, {"message": "API rate limit exceeded"}, {"x-ratelimit-remaining": "0"})
         return answer(200, {"statuses": []} if request.url.path.endswith("/status") else [])
@@ -443,7 +472,8 @@ async def test_checks_behind_a_limit_are_no_unknown_ones() -> None:
 
 
 async def test_a_source_of_checks_that_fails_fails_the_read() -> None:
-    async def reply(request: httpx.Request) -> httpx.Response:
+    @handler
+    def reply(request: httpx.Request) -> httpx.Response:
         if "check-runs" in request.url.path:
             return answer(451, {"message": "legal"})
         return answer(200, {"statuses": []} if request.url.path.endswith("/status") else [])
@@ -454,7 +484,8 @@ async def test_a_source_of_checks_that_fails_fails_the_read() -> None:
 
 
 async def test_more_checks_than_are_read_are_not_known() -> None:
-    async def reply(request: httpx.Request) -> httpx.Response:
+    @handler
+    def reply(request: httpx.Request) -> httpx.Response:
         if "check-runs" in request.url.path:
             page = int(request.url.params["page"])
             link = {"link": f'<https://api.github.com/x?page={page + 1}>; rel="next"'}

@@ -26,7 +26,8 @@ from compass_forged.providers.gate import Gate
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_dialect import GitHubDialect
 from compass_forged.providers.http import HttpTransport
-from compass_forged.providers.registry import Entry, Registry
+from compass_forged.providers.registry import Entry as ForgeEntry
+from compass_forged.providers.registry import Registry
 from compass_forged.providers.urls import BaseUrl
 from compass_forged.service import ForgeService, ServiceLimits
 from compass_forged.store.memory import MemoryStore
@@ -41,7 +42,7 @@ EPOCH = 1_760_000_000
 
 # --- the cases ------------------------------------------------------------------------------------------------------
 
-KINDS = frozenset({"framing", "timeout/cancel", "clock"})
+KINDS = frozenset({"framing", "timeout/cancel", "clock", "review-422", "null-field", "pagination", "size", "encoding"})
 FIELDS = ("id", "kind", "symptom", "input", "expect")
 
 
@@ -54,6 +55,27 @@ class Case:
     symptom: str
     input: dict[str, Any]
     expect: dict[str, Any]
+
+
+Replay: TypeAlias = Callable[[Case], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How a case is replayed.
+
+    Attributes:
+        real: replays over real sockets, on the real clock.
+        virtual: replays in which every wait is trio's, on a clock that jumps.
+        process: replays that start a daemon in a process of its own.
+        otherwise: where this daemon does not do what the case expects, or not with the operation that it names: what
+            it does instead, which the replays assert, and why.
+    """
+
+    real: tuple[Replay, ...] = ()
+    virtual: tuple[Replay, ...] = ()
+    process: tuple[Replay, ...] = ()
+    otherwise: str = ""
 
 
 def read_cases(path: Path) -> list[dict[str, Any]]:
@@ -126,7 +148,7 @@ async def running(
     """A daemon over ``provider``; it is drained, and has ended whole, when the block ends."""
     with short_directory() as own:
         config = Config(run_dir=str(path or own), host_id=HOST, store="memory", limits=limits or Limits())
-        registry = Registry([Entry(provider.name, provider.host, provider)])
+        registry = Registry([ForgeEntry(provider.name, provider.host, provider)])
         counters = Counters()
         with RunDir.locked(Path(config.run_dir)) as run_dir:
             async with trio.open_nursery() as nursery:
@@ -244,11 +266,16 @@ class Desk:
     """A service without sockets, for virtual time: its store, and calls as the bound agent ``scout``."""
 
     def __init__(
-        self, provider: Provider, store: MemoryStore | None = None, *, limits: ServiceLimits | None = None
+        self,
+        provider: Provider,
+        store: MemoryStore | None = None,
+        *,
+        limits: ServiceLimits | None = None,
+        registry: Registry | None = None,
     ) -> None:
         self.store = store or MemoryStore()
         self.counters = Counters()
-        registry = Registry([Entry(provider.name, provider.host, provider)])
+        registry = registry or Registry([ForgeEntry(provider.name, provider.host, provider)])
         self.service = ForgeService(self.store, registry, ref_secret=b"k" * 32, counters=self.counters, limits=limits)
         self.caller = Caller(None, "", "")
 

@@ -48,6 +48,16 @@ def new_context(container: str = "box") -> tuple[CallContext, RecordingGuard]:
 Handler = Callable[[httpx.Request], Awaitable[httpx.Response]]
 
 
+def handler(reply: Callable[[httpx.Request], httpx.Response]) -> Handler:
+    """A handler that answers without waiting for anything."""
+
+    async def respond(request: httpx.Request) -> httpx.Response:
+        await trio.lowlevel.checkpoint()
+        return reply(request)
+
+    return respond
+
+
 @dataclass
 class ScriptedForge(httpx.AsyncBaseTransport):
     """Answers requests in order from a script: a response, an exception to raise, or a handler to call."""
