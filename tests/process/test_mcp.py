@@ -1,12 +1,15 @@
 """MCP in whole processes: one client on stdio, and the gateway beside a daemon."""
 
+import json
 import os
+import re
 import shutil
 import socket
 import stat
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -28,6 +31,7 @@ from tests.support.world import AUTHOR_TOKEN, REVIEWER_TOKEN, ROOT, DaemonProces
 pytestmark = pytest.mark.process
 
 CLI = [sys.executable, "-m", "compass_forged", "mcp"]
+ONE_LINE = "socat STDIO UNIX-CONNECT:/run/forge/mcp.sock"
 GET = {"repo": "acme/site", "issue_number": 7}
 T = TypeVar("T")
 
@@ -133,6 +137,29 @@ def test_without_the_extra_it_says_which(where: Place) -> None:
     )
     assert done.returncode == 2
     assert done.stderr == "compass-forged: mcp is not installed; pip install 'compass-forged[mcp]'\n"
+
+
+SNIPPETS = re.findall(r"```(json|toml)\n(.*?)```", (ROOT / "docs" / "agents.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize(("language", "text"), SNIPPETS)
+def test_what_the_docs_tell_a_client_to_start_is_a_command_of_ours(where: Place, language: str, text: str) -> None:
+    read = json.loads(text)["mcpServers"] if language == "json" else tomllib.loads(text)["mcp_servers"]
+    command = [read["forge"]["command"], *read["forge"]["args"]]
+    if command[0] == "socat":
+        assert " ".join(command) == ONE_LINE
+        return
+    assert command[:2] == ["compass-forged", "mcp"]
+    path = where.root / "forge.sock"
+    started = [*CLI, *(each.replace("/run/forge/forge.sock", str(path)) for each in command[2:])]
+    with scripted_daemon(path, answering), over_process(started) as client:
+        client.initialize()
+        assert len(client.ask("tools/list")["tools"]) == 10
+
+
+def test_the_docs_show_two_clients_and_the_one_line() -> None:
+    assert [language for language, _ in SNIPPETS] == ["json", "toml", "json"]
+    assert f"\n{ONE_LINE}\n" in (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 
 
 # --- the gateway ----------------------------------------------------------------------------------------------------
@@ -359,14 +386,8 @@ SOCAT = shutil.which("socat")
 
 @pytest.mark.skipif(SOCAT is None, reason="socat is not installed")
 async def test_the_one_line_of_the_docs_serves_a_container_without_python(where: Place) -> None:
-    line = next(
-        line.strip()
-        for line in (ROOT / "docs" / "agents.md").read_text().splitlines()
-        if line.strip().startswith("socat ")
-    )
-    assert line == "socat STDIO UNIX-CONNECT:/run/forge/mcp.sock"
     async with running(where, "scout") as world:
-        command = line.replace("/run/forge", str(world.mcp("scout").parent)).split()
+        command = ONE_LINE.replace("/run/forge", str(world.mcp("scout").parent)).split()
 
         def through_socat() -> tuple[str, bool]:
             with over_process(command) as client:

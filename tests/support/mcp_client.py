@@ -83,5 +83,5 @@ def over_socket(path: Path) -> Generator[McpClient, None, None]:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(ANSWER_SECONDS)
         sock.connect(str(path))
-        with sock.makefile("rb") as reading, sock.makefile("wb", buffering=0) as writing:
+        with sock.makefile("rb") as reading, sock.makefile("wb") as writing:
             yield McpClient(reading, writing)
