@@ -283,7 +283,7 @@ def running(node: Node, entry: Path, seed: Path, *, token: str, login: str) -> I
     with tempfile.TemporaryFile() as output:
         # Nobody can hold a port free for another process: where somebody else was faster, the next one is tried.
         for _ in range(_START_ATTEMPTS):
-            port = _free_port()
+            port = free_port()
             process = _start(node, entry, seed, port, output.fileno())
             try:
                 peer = Peer(f"http://127.0.0.1:{port}", process.pid)
@@ -296,7 +296,7 @@ def running(node: Node, entry: Path, seed: Path, *, token: str, login: str) -> I
         raise PeerBroken(f"the peer did not come up; it printed: {output.read().decode(errors='replace')}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
