@@ -399,6 +399,7 @@ class TokenSource(Protocol):
 
         Raises:
             ConfigError: it cannot be read; the message names the place and never the value.
+            ForgeError: a source that asks a forge for tokens could not have one; the call that needs it was not sent.
         """
         ...
 

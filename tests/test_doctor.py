@@ -17,6 +17,11 @@ from compass_forged.emulator.app import Forge
 from compass_forged.emulator.script import Rule
 from compass_forged.emulator.seed import default_seed
 from compass_forged.emulator.server import serve_forge
+from compass_forged.errors import ForgeUnavailable
+from compass_forged.providers.credentials import Credential, StaticToken
+from compass_forged.providers.fake import FakeProvider
+from compass_forged.providers.identity import Identities, Identity, RoleIdentity
+from compass_forged.providers.registry import Entry
 from tests.emulator.inprocess import TOKENS
 from tests.support.apps import APP_ID, INSTALLATION_ID, app_seed, key_file
 from tests.test_forges import config, new_forge, token_file
@@ -196,6 +201,32 @@ async def test_a_forge_that_does_not_answer_is_given_up_and_what_was_found_stays
 async def test_a_forge_out_of_reach_is_bad(tmp_path: Path) -> None:
     findings = await examine(config("http://127.0.0.1:9", token_file(tmp_path, "forge-author")))
     assert any(finding.state == "bad" and "cannot connect" in finding.said for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("told", "state", "said"),
+    [
+        (Identity("user", 7, "Forge App"), "ok", "Forge App"),
+        (ForgeUnavailable("cannot connect to the forge", outcome="not_sent"), "bad", "cannot connect to the forge"),
+        (None, "bad", "not known"),
+    ],
+)
+async def test_of_a_forge_that_tells_nothing_else_the_account_is_told(
+    told: Identity | ForgeUnavailable | None, state: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "CHECK_SECONDS", 0.05)
+
+    async def learn() -> Identity:
+        await trio.sleep(60 if told is None else 0)
+        if isinstance(told, Identity):
+            return told
+        raise told or AssertionError
+
+    role = RoleIdentity(Credential("author", StaticToken("lin_api_0123456789")), learn)
+    entry = Entry("linear", "linear.app", FakeProvider(), identities=Identities("linear.app", role))
+    (finding,) = await doctor._entry(entry, ())
+    assert (finding.subject, finding.check) == ("linear:linear.app author", "account")
+    assert (finding.state, finding.said) == (state, said)
 
 
 def test_few_descriptors_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ _THROTTLED_CREATION = 422
 _SECONDARY = re.compile(
     r"secondary rate|abuse detection|submitted too quickly|maximum number of login attempts", re.IGNORECASE
 )
+_PRIMARY = re.compile(r"api rate limit exceeded", re.IGNORECASE)
 _SECONDARY_PAGE = re.compile(r"secondary-rate-limits|abuse-rate-limits", re.IGNORECASE)
 _BAD_CREDENTIALS = re.compile(r"bad credentials", re.IGNORECASE)
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -98,11 +99,16 @@ class GitHubDialect:
         if delay is not None:
             return Limit("secondary", _resource(answer), delay)
         reading = self.reading(answer)
-        if reading is not None and reading.remaining == 0:
+        if reading is not None and (reading.remaining == 0 or _PRIMARY.search(str(body.message))):
             return Limit("primary", reading.resource, reading.resets_in)
         if "retry-after" in answer.headers:
             return Limit("secondary", _resource(answer), None)  # meant, and unreadable
-        if secondary or _SECONDARY_PAGE.search(str(body.documentation_url)) or answer.status != _FORBIDDEN:
+        if (
+            secondary
+            or _PRIMARY.search(str(body.message))
+            or _SECONDARY_PAGE.search(str(body.documentation_url))
+            or answer.status != _FORBIDDEN
+        ):
             return Limit("secondary", _resource(answer), None)
         return None
 

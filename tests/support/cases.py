@@ -280,15 +280,21 @@ class Desk:
         self.caller = Caller(None, "", "")
 
     async def ask(
-        self, arm: Arm, key: str = "", *, forge: ForgeSelector | None = None, guard: RecordingGuard | None = None
+        self,
+        arm: Arm,
+        key: str = "",
+        *,
+        forge: ForgeSelector | None = None,
+        guard: RecordingGuard | None = None,
+        container: str = "c1",
     ) -> ResultArm:
-        """One call."""
+        """One call; ``container`` is whose turn it takes."""
         if self.caller.account is None:
             await self.store.open_container(HOST, ContainerSpec("c1"))
             bound = await self.store.bind_session(HOST, SessionBinding("c1", "s-1", "scout", "ada"))
             self.caller = Caller(bound.account, "s-1", "c1")
         call = ForgeCall(call_id="1", arm=arm, forge=forge, client_request_id=key)
-        return await self.service.execute(self.caller, call, CallContext("c1", guard or RecordingGuard()))
+        return await self.service.execute(self.caller, call, CallContext(container, guard or RecordingGuard()))
 
 
 def refused(result: ResultArm | ReplyFrame | None) -> ErrorResult:
