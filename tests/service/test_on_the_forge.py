@@ -1,5 +1,7 @@
 """Calls of agents, through the service, on the bundled forge, which refuses what GitHub refuses."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 import trio.testing
@@ -129,6 +131,9 @@ async def test_a_pull_request_that_stands_already_is_told_by_number(
     forge: Forge, desk: Desk, autojump_clock: trio.testing.MockClock
 ) -> None:
     number = await opened(desk)
+    mine = desk.caller
+    assert mine.account is not None
+    desk.caller = replace(mine, account=replace(mine.account, agent_id=mine.account.agent_id + 1, agent="mole"))
     error = refused(await desk.ask(OPEN))
     assert (error.code, error.outcome) == ("already_exists", "rejected")
     assert str(number) in error.message
