@@ -42,7 +42,9 @@ class BudgetSettings:
     Attributes:
         reserve: how many requests of each limit are left untouched, for others who share the credential.
         background_share: the share of a limit that background reads leave untouched.
-        points_per_minute: the most points in any 60 seconds: a write weighs 5, a read 1.
+        points_per_minute: the most points in any 60 seconds: a write weighs 5, a read 1. A third of them may go at
+            once; the rest is spread over the minute, since a minute that is used up in its first seconds shuts
+            everybody out for the others.
         creations_per_minute: the most writes in any 60 seconds.
         creations_per_hour: the most writes in any 3,600 seconds.
         creation_burst: how many writes may follow one another at once.
@@ -165,6 +167,9 @@ class Budget:
     _buckets: dict[str, _Bucket] = field(default_factory=dict[str, _Bucket])
     _in_flight: int = 0
     _paced_until: float = -math.inf
+    _points_paced_until: float = -math.inf
+    _point_seconds: float = 0.0
+    _points_burst: int = 0
     _closed_until: float = -math.inf
     _strikes: int = 0
     _points: RollingLimit = field(init=False)
@@ -174,12 +179,15 @@ class Budget:
     def __post_init__(self) -> None:
         """Begin with nothing spent."""
         self._points = RollingLimit(self.settings.points_per_minute, 60.0)
+        self._points_burst = max(WRITE_POINTS, self.settings.points_per_minute // 3)
+        rest = max(1, self.settings.points_per_minute - self._points_burst)
+        self._point_seconds = 60.0 / rest
         self._minute = RollingLimit(self.settings.creations_per_minute, 60.0)
         self._hour = RollingLimit(self.settings.creations_per_hour, 3600.0)
 
     def opens_in(self, kind: Kind, resource: str, now: float) -> float:
         """Seconds until a request of this kind may go: 0 now; ``inf`` if only an answer in flight can tell."""
-        delay = max(0.0, self._closed_until - now, self._points.opens_in(now, _points(kind)))
+        delay = max(0.0, self._closed_until - now, self._points_open_in(kind, now))
         for bucket in self._drawn_on(resource):
             delay = max(delay, bucket.opens_in(self._floor(kind, bucket), self._spent_on(bucket), now))
         if kind == "write":
@@ -191,6 +199,7 @@ class Budget:
         self._buckets.setdefault(resource, _Bucket()).in_flight += 1
         self._in_flight += 1
         self._points.begin(_points(kind))
+        self._points_paced_until = max(self._points_paced_until, now) + _points(kind) * self._point_seconds
         if kind == "write":
             self._minute.begin()
             self._hour.begin()
@@ -220,6 +229,8 @@ class Budget:
         self._buckets.setdefault(resource, _Bucket()).in_flight -= 1
         self._in_flight -= 1
         self._points.end(now, _points(kind), counts=sent)
+        if not sent:
+            self._points_paced_until -= _points(kind) * self._point_seconds
         if kind == "write":
             self._minute.end(now, counts=sent and created)
             self._hour.end(now, counts=sent and created)
@@ -295,6 +306,10 @@ class Budget:
 
     def _burst_seconds(self) -> float:
         return (self.settings.creation_burst - 1) * self.settings.creation_interval
+
+    def _points_open_in(self, kind: Kind, now: float) -> float:
+        pace = self._points_paced_until - (self._points_burst - 1) * self._point_seconds - now
+        return max(pace, self._points.opens_in(now, _points(kind)))
 
     def _creation_opens_in(self, now: float) -> float:
         pace = self._paced_until - self._burst_seconds() - now

@@ -92,7 +92,7 @@ async def serve(
     counters = Counters()
     containers_max = _raise_descriptors(config)
     with RunDir.locked(Path(config.run_dir)) as run_dir:
-        async with open_registry(config) as registry, open_store(config) as store:
+        async with open_registry(config, counters) as registry, open_store(config) as store:
             await learn_identities(registry)
             await serve_with(
                 config,

@@ -10,6 +10,7 @@ import trio
 from compass_forged.budget import Budget, BudgetSettings
 from compass_forged.config import BudgetConfig, Config, ForgeConfig, TokenPlace
 from compass_forged.errors import ConfigError
+from compass_forged.observability import Counters
 from compass_forged.ports import Role, TokenSource
 from compass_forged.providers.caller import Dialect, ForgeHttp
 from compass_forged.providers.credentials import Credential, EnvToken, FileToken
@@ -34,10 +35,10 @@ IDENTITY_SECONDS: Final = 3.0
 
 
 @asynccontextmanager
-async def open_registry(config: Config) -> AsyncGenerator[Registry, None]:
+async def open_registry(config: Config, counters: Counters | None = None) -> AsyncGenerator[Registry, None]:
     """The registry of the configuration's forges, its connections closed when the block ends.
 
-    No forge is asked. Tokens are read, so that a missing one shows now.
+    No forge is asked. Tokens are read, so that a missing one shows now. ``counters`` are the providers' too.
 
     Raises:
         ConfigError: no forge has a credential, or one's URL, CA file or token cannot be used.
@@ -49,7 +50,8 @@ async def open_registry(config: Config) -> AsyncGenerator[Registry, None]:
         )
     async with AsyncExitStack() as stack:
         stack.enter_context(bounded_look_ups())
-        entries = [await _entry(forge, config.budget, stack) for forge in config.forge]
+        counted = counters or Counters()
+        entries = [await _entry(forge, config.budget, counted, stack) for forge in config.forge]
         default = next(forge for forge in config.forge if forge.default)
         yield Registry(entries, (default.provider, default.host))
 
@@ -87,7 +89,7 @@ async def learn_identities(registry: Registry) -> None:
         raise problems[0]
 
 
-async def _entry(forge: ForgeConfig, budget: BudgetConfig, stack: AsyncExitStack) -> Entry:
+async def _entry(forge: ForgeConfig, budget: BudgetConfig, counters: Counters, stack: AsyncExitStack) -> Entry:
     host = forge.host.casefold()
     if forge.author is None:
         raise ConfigError(f"forge {forge.host}: author: missing")
@@ -96,13 +98,23 @@ async def _entry(forge: ForgeConfig, budget: BudgetConfig, stack: AsyncExitStack
         return await _linear_entry(forge, forge.author, budget, writes, stack)
     author = await _http(forge, "author", forge.author, budget, writes, stack)
     reviewer = await _http(forge, "reviewer", forge.reviewer, budget, writes, stack) if forge.reviewer else None
+    identities = Identities(host, _identity(author), _identity(reviewer) if reviewer else None)
+
+    def provider(http: ForgeHttp, role: Role) -> GitHubProvider:
+        return GitHubProvider(http, host=host, own_login=partial(_login, identities, role), counters=counters)
+
     return Entry(
         provider=forge.provider,
         host=host,
-        author=GitHubProvider(author, host=host),
-        reviewer=GitHubProvider(reviewer, host=host) if reviewer else None,
-        identities=Identities(host, _identity(author), _identity(reviewer) if reviewer else None),
+        author=provider(author, "author"),
+        reviewer=provider(reviewer, "reviewer") if reviewer else None,
+        identities=identities,
     )
+
+
+def _login(identities: Identities, role: Role) -> str:
+    known = identities.known(role)
+    return known.login if known else ""
 
 
 async def _linear_entry(

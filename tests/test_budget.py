@@ -132,16 +132,39 @@ def test_creations_a_minute_and_an_hour_are_bounded() -> None:
 
 
 def test_points_a_minute_are_bounded_and_a_write_weighs_five() -> None:
-    budget = Budget(BudgetSettings(points_per_minute=12, creation_interval=0.0))
-    for _ in range(2):
-        spend(budget, 0.0, kind="write")
-    assert budget.opens_in("write", "core", 1.0) == 59.0
-    for _ in range(2):
-        assert budget.opens_in("read", "search", 1.0) == 0.0
-        spend(budget, 1.0)
-    assert budget.opens_in("read", "core", 1.0) == 59.0  # whatever the resource
-    assert budget.status(1.0).points_last_minute == 12
-    assert budget.status(61.0).points_last_minute == 0
+    budget = Budget(BudgetSettings(points_per_minute=18, creation_interval=0.0))
+    spend(budget, 0.0, kind="write")  # of six that may go at once
+    assert budget.opens_in("read", "search", 0.0) == 0.0  # whatever the resource
+    spend(budget, 0.0)
+    assert budget.opens_in("read", "core", 0.0) == 5.0  # and one more each five seconds
+    assert budget.opens_in("write", "core", 0.0) == 5.0
+    for second in range(5, 60, 5):
+        spend(budget, float(second))
+    assert budget.status(59.0).points_last_minute == 17
+    assert budget.opens_in("read", "core", 60.0) == 0.0
+    assert budget.status(60.0).points_last_minute == 11
+
+
+def test_a_burst_of_points_leaves_the_rest_of_the_minute_to_others() -> None:
+    budget, now, waits = Budget(), 0.0, []
+    for _ in range(2000):
+        delay = budget.opens_in("read", "core", now)
+        now += delay
+        waits.append(delay)
+        spend(budget, now)
+    assert waits[:300] == [0.0] * 300
+    assert max(waits) == pytest.approx(0.1)
+
+
+def test_points_in_any_minute_stay_within_their_limit_even_where_answers_are_slow() -> None:
+    budget = Budget(BudgetSettings(points_per_minute=18))
+    for _ in range(6):
+        budget.spend("read", "core", 0.0)
+    for second in range(5, 61, 5):
+        budget.spend("read", "core", float(second))
+    assert budget.opens_in("read", "core", 70.0) == math.inf  # any of them may be counted now
+    budget.settle("read", "core", 70.0)
+    assert budget.opens_in("read", "core", 70.0) == 60.0
 
 
 def test_a_request_that_never_went_out_costs_no_points() -> None:

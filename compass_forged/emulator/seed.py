@@ -5,8 +5,8 @@ The form (every list may be missing)::
     [tokens]
     "some-token" = "forge-author"
 
-    [[accounts]]                # login; type User (default), Bot or Organization; name; members (of an organisation);
-    login = "acme"              # reads_checks = false for one that may not
+    [[accounts]]                # login; type User (default), Bot or Organization; name; members (of an organisation)
+    login = "acme"
     type = "Organization"
 
     [[apps]]                    # id, slug, public_key (PEM); client_id, permissions, installations: id, account
@@ -59,7 +59,7 @@ _LAZY_IMAGES = _IMAGES.replace("line 5\n", "line 5, lazily\n").replace("line 25\
 IDENTITIES = ("forge-author", "forge-reviewer", "outsider")
 """The accounts of ``default_seed`` that have a token."""
 
-_ACCOUNT_KEYS = frozenset({"login", "type", "name", "members", "reads_checks"})
+_ACCOUNT_KEYS = frozenset({"login", "type", "name", "members"})
 _REPO_FLAGS = ("private", "archived", "has_issues", "default_branch", "fork_of", "push", "read")
 _REPO_KEYS = frozenset({"owner", "name", *_REPO_FLAGS, "labels", "branches", "issues"})
 _BRANCH_KEYS = frozenset({"name", "files", "checks", "statuses"})
@@ -111,8 +111,7 @@ def _apply(state: ForgeState, seed: Mapping[str, Any]) -> None:
     for account in seed.get("accounts", ()):
         _check_keys("accounts", account, _ACCOUNT_KEYS)
         if state.find_account(account["login"]) is None:
-            made = state.add_account(account["login"], account.get("type", "User"), name=account.get("name"))
-            made.reads_checks = bool(account.get("reads_checks", True))
+            state.add_account(account["login"], account.get("type", "User"), name=account.get("name"))
     for account in seed.get("accounts", ()):
         members = {state.account(login).id for login in account.get("members", ())}
         state.account(account["login"]).members |= members

@@ -50,10 +50,7 @@ def loop_clock(start: datetime) -> Clock:
 
 @dataclass(slots=True)
 class Account:
-    """Who writes. ``presence``: ``ghost`` shows as GitHub's ghost account, ``gone`` as a null user.
-
-    ``reads_checks`` is False for one that speaks through fine-grained tokens, which have no such permission.
-    """
+    """Who writes. ``presence``: ``ghost`` shows as GitHub's ghost account, ``gone`` as a null user."""
 
     id: int
     login: str
@@ -62,7 +59,6 @@ class Account:
     name: str | None = None
     presence: Presence = "live"
     members: set[int] = field(default_factory=set[int])
-    reads_checks: bool = True
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from compass_forged.providers import github_issues as issues
 from compass_forged.providers import github_pull_flow, github_review_flow
 from compass_forged.providers.caller import AnswerTooLarge, ForgeHttp
 from compass_forged.providers.github_access import Access, check_moved
-from compass_forged.providers.github_answers import left_out, repo_path
+from compass_forged.providers.github_answers import OwnAccount, left_out, repo_path
 from compass_forged.wire.schema import (
     CommentOnIssue,
     CommentOnPullRequest,
@@ -62,7 +62,7 @@ class GitHubProvider:
         """
         self._http = http
         self._forge = ForgeRef(provider="github", host=host)
-        self._access = Access(http, self._forge, own_login, counters or Counters())
+        self._access = Access(http, self._forge, OwnAccount(own_login), counters or Counters())
         self._default_branches = github_pull_flow.DefaultBranches()
 
     @property
@@ -97,7 +97,7 @@ class GitHubProvider:
     async def create_issue(self, arm: CreateIssue, context: CallContext) -> Issue:
         """Open an issue."""
         answer = await self._http.write(issues.create_issue_request(arm), context)
-        return issues.created_issue(answer, arm, self._forge, self._access.own_login())
+        return issues.created_issue(answer, arm, self._forge, self._access.own)
 
     async def comment_on_issue(self, arm: CommentOnIssue, context: CallContext) -> CommentRef:
         """Comment on an issue."""
@@ -182,7 +182,7 @@ class GitHubProvider:
 
     async def _comment(self, repo: str, number: int, body: str, context: CallContext) -> CommentRef:
         answer = await self._http.write(issues.comment_request(repo, number, body), context)
-        return issues.written_comment(answer, repo, number, self._access.own_login())
+        return issues.written_comment(answer, repo, number, self._access.own)
 
     async def _issue_page(
         self, arm: ListIssues, position: issues.ListPosition, context: CallContext

@@ -9,7 +9,7 @@ from compass_forged.errors import ForgeError, ForgeStatus
 from compass_forged.observability import Counters, get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer, ForgeHttp
-from compass_forged.providers.github_answers import PAGE, PAGE_SMALL, Items, last_page, link_query
+from compass_forged.providers.github_answers import PAGE, PAGE_SMALL, Items, OwnAccount, last_page, link_query
 from compass_forged.providers.http import HttpRequest
 from compass_forged.wire.schema import ForgeRef, Outcome
 
@@ -28,13 +28,13 @@ class Access:
     Attributes:
         http: the caller.
         forge: the coordinate's half that names the forge.
-        own_login: the login that the credential writes as, ``name[bot]`` for an App; "" while it is not known.
+        own: the account that the credential writes as.
         counters: what is counted for the operator.
     """
 
     http: ForgeHttp
     forge: ForgeRef
-    own_login: Callable[[], str]
+    own: OwnAccount
     counters: Counters
 
 

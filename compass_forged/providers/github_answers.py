@@ -38,6 +38,7 @@ class User(msgspec.Struct):
 
     login: str = ""
     type: str = ""
+    id: int = 0
 
 
 class Label(msgspec.Struct):
@@ -239,13 +240,45 @@ def expect_number(answer: ForgeAnswer, found: int, wanted: int) -> None:
         raise ForeignAnswer(answer.status, "the forge's answer is about another number")
 
 
-def expect_author(answer: ForgeAnswer, user: User | None, own_login: str) -> None:
+class OwnAccount:
+    """The account that a credential writes as, as far as it is known."""
+
+    def __init__(self, login: Callable[[], str] = lambda: "") -> None:
+        """``login`` is the account's, ``name[bot]`` for an App; "" while it is not known."""
+        self._login = login
+        self._confirmed = ("", 0)
+
+    def named(self, login: str) -> bool:
+        """Whether ``login`` is known to be the account's."""
+        own = self._login()
+        return bool(own) and same_login(login, own)
+
+    @property
+    def known(self) -> bool:
+        """Whether its login is known."""
+        return bool(self._login())
+
+    def may_have_written(self, user: User | None) -> bool:
+        """Whether what ``user`` wrote may be ours: the account is, or one of the two is not known.
+
+        An account may be given another name. So the id that came with its name is kept, and counts from then on.
+        """
+        own = self._login()
+        if not own or user is None or not user.login:
+            return True
+        if same_login(user.login, own):
+            self._confirmed = (own, user.id)
+            return True
+        return user.id > 0 and self._confirmed == (own, user.id)
+
+
+def expect_author(answer: ForgeAnswer, user: User | None, own: OwnAccount | None) -> None:
     """What was written stands under the account that wrote it, where both are known.
 
     Raises:
         ForeignAnswer: it is another's.
     """
-    if own_login and user is not None and user.login and not same_login(user.login, own_login):
+    if own is not None and not own.may_have_written(user):
         raise ForeignAnswer(answer.status, "the forge's answer is about another author")
 
 

@@ -21,6 +21,7 @@ from compass_forged.providers.github_answers import (
     PAGE_SMALL,
     Items,
     Label,
+    OwnAccount,
     User,
     account,
     bad,
@@ -98,7 +99,7 @@ def create_issue_request(arm: CreateIssue) -> HttpRequest:
     return HttpRequest("POST", (*repo_path(arm.repo), "issues"), json=json)
 
 
-def created_issue(answer: ForgeAnswer, arm: CreateIssue, forge: ForgeRef, own_login: str = "") -> Issue:
+def created_issue(answer: ForgeAnswer, arm: CreateIssue, forge: ForgeRef, own: OwnAccount | None = None) -> Issue:
     """The issue that was opened. Labels that did not come back are named in its warnings.
 
     Raises:
@@ -107,7 +108,7 @@ def created_issue(answer: ForgeAnswer, arm: CreateIssue, forge: ForgeRef, own_lo
     raw = decode(_issue_decoder, answer)
     issue = _issue(raw, answer, forge)
     expect_repo(answer, issue.repo, answer.moved_to or arm.repo)
-    expect_author(answer, raw.user, own_login)
+    expect_author(answer, raw.user, own)
     have = {label.casefold() for label in issue.labels}
     missing = [label for label in dict.fromkeys(arm.labels) if label.strip().casefold() not in have]
     if missing:
@@ -124,7 +125,7 @@ def comment_request(repo: str, number: int, body: str) -> HttpRequest:
     return HttpRequest("POST", (*repo_path(repo), "issues", str(number), "comments"), json={"body": body})
 
 
-def written_comment(answer: ForgeAnswer, repo: str, number: int, own_login: str = "") -> CommentRef:
+def written_comment(answer: ForgeAnswer, repo: str, number: int, own: OwnAccount | None = None) -> CommentRef:
     """The comment that was written.
 
     Raises:
@@ -132,7 +133,7 @@ def written_comment(answer: ForgeAnswer, repo: str, number: int, own_login: str 
     """
     raw = decode(_comment_decoder, answer)
     expect_place(answer, raw.html_url, answer.moved_to or repo, number)
-    expect_author(answer, raw.user, own_login)
+    expect_author(answer, raw.user, own)
     if raw.id <= 0:
         bad(answer, "the forge's answer has no id")
     return CommentRef(url=raw.html_url, comment_id=str(raw.id))

@@ -11,6 +11,7 @@ from compass_forged.providers.github_answers import (
     COUNT_MAX,
     Items,
     Label,
+    OwnAccount,
     User,
     account,
     bad,
@@ -112,7 +113,9 @@ def create_request(arm: CreatePullRequest, base: str) -> HttpRequest:
     return HttpRequest("POST", (*repo_path(arm.repo), "pulls"), json=json)
 
 
-def created_pull(answer: ForgeAnswer, arm: CreatePullRequest, forge: ForgeRef, own_login: str = "") -> PullRequest:
+def created_pull(
+    answer: ForgeAnswer, arm: CreatePullRequest, forge: ForgeRef, own: OwnAccount | None = None
+) -> PullRequest:
     """The pull request that was opened.
 
     Raises:
@@ -121,7 +124,7 @@ def created_pull(answer: ForgeAnswer, arm: CreatePullRequest, forge: ForgeRef, o
     raw = decode(_pull_decoder, answer)
     pull = _pull(raw, answer, forge)
     expect_repo(answer, pull.repo, answer.moved_to or arm.repo)
-    expect_author(answer, raw.user, own_login)
+    expect_author(answer, raw.user, own)
     if arm.draft and not pull.draft:
         pull.warnings.append("not opened as a draft: the forge has none in this repository")
     return pull

@@ -17,7 +17,6 @@ from compass_forged.providers import github_pulls as pulls
 from compass_forged.providers import github_reviews as reviews
 from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer
 from compass_forged.providers.github_access import Access, check_moved, failing_as, read_list
-from compass_forged.providers.github_answers import same_login
 from compass_forged.providers.github_diff import Anchor, Spot, anchors, find_spots, fits
 from compass_forged.providers.http import HttpRequest
 from compass_forged.wire.schema import InlineComment, PullRequest, ReviewRef, SubmitReview
@@ -63,7 +62,7 @@ async def submit(access: Access, arm: SubmitReview, context: CallContext, body_l
             await _remove_leftover(access, arm, context)
         warnings.append("a review of the reviewer account that was begun and never submitted was removed")
         answer = await _once_more(access, request, context)
-    ref = reviews.submitted_review(answer, arm, access.own_login())
+    ref = reviews.submitted_review(answer, arm, access.own)
     return _counted(ref, inline, folded, warnings)
 
 
@@ -104,8 +103,7 @@ async def _reviewed(access: Access, arm: SubmitReview, context: CallContext) -> 
     answer = await access.http.read(pulls.get_request(arm.repo, arm.pull_number), context)
     pull = pulls.read_pull(answer, arm.repo, arm.pull_number, access.forge)
     check_moved(answer, pull.repo, context)
-    own = access.own_login()
-    if arm.verdict != "comment" and own and pull.author and same_login(pull.author.login, own):
+    if arm.verdict != "comment" and pull.author and access.own.named(pull.author.login):
         raise BadReview("verdict: the reviewer account opened this pull request itself; only comment is possible")
     return pull
 
@@ -162,11 +160,10 @@ async def _remove_leftover(access: Access, arm: SubmitReview, context: CallConte
         lambda answer: reviews.read_reviews(answer, arm.repo, arm.pull_number),
         newest=True,  # where the account's own pending one stands
     )
-    own = access.own_login()
     pending = [
         each
         for each in listed.items
-        if each.review.verdict == "pending" and (not own or same_login(each.review.author.login, own))
+        if each.review.verdict == "pending" and (not access.own.known or access.own.named(each.review.author.login))
     ]
     for each in pending:
         if owner.parse(each.review.body) is None:

@@ -10,6 +10,7 @@ from compass_forged.errors import ForgeStatus
 from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.github_answers import (
     Items,
+    OwnAccount,
     User,
     account,
     bad,
@@ -85,7 +86,7 @@ def _comment(comment: InlineComment) -> dict[str, object]:
     return told
 
 
-def submitted_review(answer: ForgeAnswer, arm: SubmitReview, own_login: str = "") -> ReviewRef:
+def submitted_review(answer: ForgeAnswer, arm: SubmitReview, own: OwnAccount | None = None) -> ReviewRef:
     """The review that was submitted, without its counts. It answers 200, not 201.
 
     Raises:
@@ -94,7 +95,7 @@ def submitted_review(answer: ForgeAnswer, arm: SubmitReview, own_login: str = ""
     """
     raw = decode(_review_decoder, answer)
     expect_place(answer, raw.html_url, answer.moved_to or arm.repo, arm.pull_number, "pull")
-    expect_author(answer, raw.user, own_login)
+    expect_author(answer, raw.user, own)
     if raw.id <= 0:
         bad(answer, "the forge's answer has no id")
     if raw.state.upper() != _EVENTS[arm.verdict][1]:

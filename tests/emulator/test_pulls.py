@@ -9,6 +9,7 @@ import pytest
 from compass_forged.emulator.app import Forge
 from compass_forged.emulator.pull_changes import NewComment, add_check_run, add_review, facts, push, reply, set_status
 from compass_forged.emulator.state import ChangedFile, UnknownName
+from tests.emulator.inprocess import TOKENS
 
 PULLS = "/repos/acme/site/pulls"
 REVIEWS = f"{PULLS}/3/reviews"
@@ -267,8 +268,9 @@ async def test_of_a_suite_s_runs_the_latest_are_shown_unless_all_are_asked_for(
     latest = (await author.get(runs)).json()
     assert (latest["total_count"], [each["conclusion"] for each in latest["check_runs"]]) == (2, [None, "success"])
     assert (await author.get(f"{runs}?filter=all&per_page=1")).json()["total_count"] == 3
-    forge.state.account("forge-author").reads_checks = False
+    forge.state.grant_token(TOKENS["forge-author"], "forge-author", permissions={"statuses": "read"})
     assert (await author.get(runs)).status_code == 403
+    assert (await author.get(f"/repos/acme/site/commits/{sha}/status")).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_default_seed_has_random_tokens_but_for_those_given() -> None:
 def test_a_seed_of_branches_pull_requests_and_reviews() -> None:
     state = _applied(
         {
-            "accounts": [{"login": "x", "reads_checks": False}, {"login": "y"}],
+            "accounts": [{"login": "x"}, {"login": "y"}],
             "repositories": [
                 {
                     "owner": "x",
@@ -160,7 +160,6 @@ def test_a_seed_of_branches_pull_requests_and_reviews() -> None:
         }
     )
     repo, pull = state.repo("x/r"), facts(state.issue("x/r", 1))
-    assert not state.account("x").reads_checks
     assert (pull.head, pull.base, pull.draft, pull.head_sha) == ("topic", "trunk", True, repo.branches["topic"].sha)
     assert [(file.name, file.patch, file.status) for file in pull.files] == [
         ("a", "@@ -1 +1 @@\n-1\n+2", "modified"),

@@ -47,6 +47,7 @@ from compass_forged.wire.schema import (
     ListIssues,
     SubmitReview,
 )
+from tests.emulator.inprocess import TOKENS
 from tests.support.bundled import REPO, SCOUT, github_as, new_forge
 from tests.support.forge_http import new_context
 
@@ -583,7 +584,8 @@ async def test_comments_on_lines_that_are_gone_are_listed_without_one(forge: For
 async def test_checks_that_may_not_be_read_are_not_known(
     forge: Forge, author: GitHubProvider, state: str, known: str | None
 ) -> None:
-    forge.state.account("forge-author").reads_checks = False
+    fine_grained = {"metadata": "read", "issues": "read", "pull_requests": "read", "statuses": "read"}
+    forge.state.grant_token(TOKENS["forge-author"], "forge-author", permissions=fine_grained)
     set_status(forge.state, forge.state.repo(REPO), facts(pull(forge)).head_sha, "ci/size", state)
     found = await author.get_pull_request(GET, new_context()[0])
     assert (found.checks.state if found.checks else None) == known

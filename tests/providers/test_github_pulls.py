@@ -221,6 +221,23 @@ async def test_one_that_stands_in_a_renamed_repository_is_found_there() -> None:
     assert (told.value.number, told.value.found and told.value.found.repo) == (7, "acme/New")
 
 
+async def test_an_account_with_another_name_is_still_the_one_that_it_was() -> None:
+    logins = ["ada", "ada", "ada", "bob", "bob"]
+    users = [{"login": "ADA", "id": 5}, {"login": "lovelace", "id": 5}, {"login": "eve", "id": 6}]
+    users += [{"login": "ada", "id": 5}, {"login": "bob", "id": 5}]
+    script = Script([answer(201, pull_json(user=user)) for user in users])
+    provider = GitHubProvider(new_http(script), own_login=lambda: logins[len(script.requests) - 1])
+    written: list[bool] = []
+    for _ in users:
+        try:
+            await provider.create_pull_request(CREATE, new_context()[0])
+        except ForeignAnswer:
+            written.append(False)
+        else:
+            written.append(True)
+    assert written == [True, True, False, False, True]
+
+
 # --- broken items ---------------------------------------------------------------------------------------------------
 
 
