@@ -14,7 +14,7 @@ CASES = {row["id"]: Case(**row) for row in read_cases(Path(__file__).with_name("
 CORPUS = Path(__file__).parents[3] / "shared" / "cases" / "corpus.jsonl"
 
 _NO_LINEAR = "there is no Linear provider yet: a call to it is not_found and sends nothing"
-_NOTHING_IS_DELIVERED = "nothing is ingested or delivered yet: subscribe is refused and sends nothing"
+_NOTHING_IS_DELIVERED = "nothing is ingested or delivered yet: subscribe keeps a row, and no forge is polled"
 
 TABLE: dict[str, Entry] = {
     "C038": Entry(virtual=(answers.null_bodies,)),
@@ -126,7 +126,7 @@ TABLE: dict[str, Entry] = {
     "C194": Entry(real=(cancelling.slow_reader,), otherwise="the large replies are those of list_issues"),
     "C199": Entry(
         virtual=(clocks.subscriptions_deliver_nothing, clocks.order_is_the_forge_s),
-        otherwise="nothing is ingested or delivered yet, and there is no Linear provider: subscribe sends nothing. "
+        otherwise="nothing is ingested or delivered yet: subscribe keeps a row, and no forge is polled. "
         "What an agent reads page by page follows the forge's own order and cursor, whatever the times say",
     ),
     "C201": Entry(virtual=(answers.refused_creates,)),
