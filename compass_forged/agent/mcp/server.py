@@ -4,7 +4,6 @@ The low-level server hands arguments on unchecked; the tools check them. MCP has
 request stands in, under the connection's own nonce: a request of another connection never shares a create's key.
 """
 
-import json
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, Final
@@ -49,18 +48,20 @@ def server_of(offered: Iterable[AgentTool]) -> "Server[dict[str, Any]]":
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=_unknown(request.name, tools))
         try:
-            text = await tool.execute(json.dumps(context.request_id), request.arguments or {})
+            text = await tool.execute(_tool_call_id(context.request_id), request.arguments or {})
         except ForgeToolError as error:
             return _answer(str(error), is_error=True)
         return _answer(text, is_error=False)
 
-    return Server(
+    server: Server[dict[str, Any]] = Server(
         NAME,
         version=__version__,
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+    server.middleware.clear()  # a span of OpenTelemetry for each message, which nobody here exports
+    return server
 
 
 def annotations(tool: AgentTool) -> types.ToolAnnotations:
@@ -73,6 +74,11 @@ def annotations(tool: AgentTool) -> types.ToolAnnotations:
         idempotent_hint=read,
         open_world_hint=True,
     )
+
+
+def _tool_call_id(request_id: types.RequestId | None) -> str:
+    """A request's id; 5 and "5" are two."""
+    return f'"{request_id}"' if isinstance(request_id, str) else str(request_id)
 
 
 def _listed(tool: AgentTool) -> types.Tool:
