@@ -101,6 +101,7 @@ GOALS_OF: dict[str, set[str]] = {
         "call_httpx",
         "call_crowd",
     },
+    "mcp": {"call", "call_high", "call_us", "plain_us", "start", "start_ms"},
     "footprint": {
         "ready_cpu",
         "ready_cpu_trio",
@@ -128,6 +129,10 @@ GOALS_OF: dict[str, set[str]] = {
     },
 }
 WITHOUT_GOAL = {
+    "call_high",
+    "call_us",
+    "plain_us",
+    "start_ms",
     "pipelined_grpc_cpu",
     "fleet_grpc_cpu",
     "pipelined_connect_cpu",
@@ -172,6 +177,7 @@ def check_verdict(goal: dict[str, Any]) -> None:
         "unwaited",
         "isolation",
         "forge_call",
+        "mcp",
         pytest.param("footprint", marks=pytest.mark.postgres),
         pytest.param("store", marks=pytest.mark.postgres),
     ],

@@ -43,7 +43,7 @@ def server_of(offered: Iterable[AgentTool]) -> "Server[dict[str, Any]]":
 
     async def call_tool(
         context: ServerRequestContext[dict[str, Any]], request: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    ) -> dict[str, Any]:
         tool = tools.get(request.name)
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=_unknown(request.name, tools))
@@ -54,12 +54,9 @@ def server_of(offered: Iterable[AgentTool]) -> "Server[dict[str, Any]]":
         return _answer(text, is_error=False)
 
     server: Server[dict[str, Any]] = Server(
-        NAME,
-        version=__version__,
-        instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        NAME, version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools
     )
+    server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
     server.middleware.clear()  # a span of OpenTelemetry for each message, which nobody here exports
     return server
 
@@ -91,8 +88,9 @@ def _listed(tool: AgentTool) -> types.Tool:
     )
 
 
-def _answer(text: str, *, is_error: bool) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
+def _answer(text: str, *, is_error: bool) -> dict[str, Any]:
+    """A ``CallToolResult``, as it goes over the wire: the SDK checks it all the same."""
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
 def _unknown(name: str, tools: dict[str, AgentTool]) -> str:

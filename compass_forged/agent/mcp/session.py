@@ -91,21 +91,28 @@ class _Writing(_Stream):
         self._peer = peer
         self._connection = connection
         self._requests_max = requests_max
-        self._slots = anyio.Semaphore(requests_max, fast_acquire=True)
+        self._under_way = 0
+        self._ended = anyio.Event()
         self._turn = anyio.Lock(fast_acquire=True)
 
     async def begin_request(self) -> None:
-        """Wait until one more request may be under way."""
-        await self._slots.acquire()
+        """Wait until one more request may be under way, as a rule not at all. One task calls this."""
+        await self._wait_for_at_most(self._requests_max - 1)
+        self._under_way += 1
 
     async def end_request(self) -> None:
         """A request has been answered, or will not be."""
-        self._slots.release()
+        self._under_way -= 1
+        self._ended.set()
 
     async def all_ended(self) -> None:
-        """Wait until no request is under way; none may begin any more."""
-        for _ in range(self._requests_max):
-            await self._slots.acquire()
+        """Wait until no request is under way."""
+        await self._wait_for_at_most(0)
+
+    async def _wait_for_at_most(self, requests: int) -> None:
+        while self._under_way > requests:
+            self._ended = anyio.Event()
+            await self._ended.wait()
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write a message.
