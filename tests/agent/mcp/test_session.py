@@ -164,7 +164,7 @@ async def test_a_call_answers_with_the_tool_s_text() -> None:
     ("arguments", "text"),
     [
         ({"repo": "a/b"}, "invalid_argument: issue_number: required parameter is missing"),
-        ({"repo": "a/b", "issue_number": 7, "isue": 1}, "invalid_argument: unknown parameter 'isue'"),
+        ({"repo": "a/b", "issue_number": 7, "isue_number": 1}, "invalid_argument: unknown parameter 'isue_number'"),
         ({"repo": "a/b", "issue_number": 7}, "not_found: no such artifact"),
     ],
 )
