@@ -238,14 +238,15 @@ class _Connection:
         try:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
-                    await self._read()
-                    self._hang_up()
+                    try:
+                        await self._read()
+                    finally:
+                        self._hang_up()  # an answer from now on might want a writer, for which it would be too late
                     self._finishing = True
                     self._changed.unpark_all()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             _log.debug("connection lost", container=self._container)
         finally:
-            self._hang_up()
             self._backlog.bytes -= self._outbox_bytes
             self._outbox_bytes = 0
 
@@ -325,8 +326,9 @@ class _Connection:
 
     async def _accept(self, payload: bytes) -> None:
         """Answer a frame at once, or start its call once there is room for it."""
+        if self._outbox_bytes > self._limits.outbox_max_bytes:
+            self._uncork()  # what waits may go out right here, and then nobody would wake this
         while self._outbox_bytes > self._limits.outbox_max_bytes:
-            self._uncork()
             await self._changed.park()  # bounded: the writer drains the outbox or drops the connection in time
         try:
             call = decode_call(payload)

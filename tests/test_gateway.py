@@ -742,6 +742,17 @@ async def test_an_answer_is_not_held_back_by_a_frame_that_waits_for_room() -> No
         await client.stream.aclose()
 
 
+async def test_what_is_answered_at_once_goes_out_whole_however_little_may_wait() -> None:
+    """What was kept together comes to more than may wait, and then goes out at once: nobody is left to wake the reader."""
+    async with rig(at_once, GatewayLimits(outbox_max_bytes=100)) as made:
+        client, _ = connect_socket(made)
+        ids = [str(n) for n in range(70)]
+        await client.send(*calls(*ids))
+        with trio.fail_after(5):
+            assert list(await client.replies(70)) == ids
+        await client.stream.aclose()
+
+
 async def test_answers_that_come_while_the_writer_waits_stay_in_order() -> None:
     """The socket is full; what is answered later, at once or not, comes after what was answered before."""
 
@@ -1038,6 +1049,32 @@ async def test_a_sent_write_goes_on_when_its_peer_goes(autojump_clock: MockClock
         assert caller.ended == ["cancelled"]  # the read, though it said that it was sending
         await trio.sleep(9)
         assert caller.ended == ["cancelled", "ok"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_calls_that_end_while_their_connection_does_cost_the_hub_nothing() -> None:
+    """Neither has to be first: each time, tasks take their turns in another order."""
+    counters = Counters()
+    sessions = table_of(session_of("c1", "s-1"))
+    hub = Hub(sessions, counters=counters)
+    hub.wire(ScriptedCaller(takes(1000)))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hub.run)  # unsupervised: a crash would end the test
+        made = Rig(nursery, hub.submit, None)
+        for _ in range(20):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            client = RawClient(UnixStream(ours))
+            async with trio.open_nursery() as serving:
+                serving.start_soon(made.gateway.serve_connection, UnixStream(theirs), "c1")
+                await client.send(*calls("a", "b", "c", "d"))
+                await wait_all_tasks_blocked()
+                hub.unbound("s-1")
+                serving.cancel_scope.cancel()
+            await wait_all_tasks_blocked()
+            assert hub.in_flight == 0
+            assert made.gateway.calls_of("c1").free == made.gateway.limits.calls_per_container
+            await client.stream.aclose()
+        assert counters.total("internal_errors") == 0
         nursery.cancel_scope.cancel()
 
 
