@@ -395,7 +395,12 @@ class _Connection:
         self._purse.answered(reply.call_id)
         if self._idle is not None:
             self._idle.touch()
-        self._send(reply)
+        try:
+            self._send(reply)
+        except Exception:  # noqa: BLE001 -- raised on, it would end the hub's workers, and every container's calls
+            self._gateway.counters.add("internal_errors", where="gateway")
+            _log.exception("a reply could not be sent; its connection is closed", container=self._container)
+            self._scope.cancel()
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

@@ -1122,6 +1122,29 @@ async def test_whatever_a_stream_raises_stays_within_its_connection(at: str, err
     assert counters.total("internal_errors", where="gateway") == (0 if expected else 1)
 
 
+async def test_an_error_in_sending_an_answer_costs_its_connection_and_not_whoever_answers(events: Logged) -> None:
+    class Bug(UnixStream):
+        def send_nowait(self, data: bytes | memoryview) -> int:
+            raise ValueError("bug")
+
+    answers: list[Callable[[], None]] = []
+
+    def relay(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> Pending:
+        answers.append(lambda: answer(reply_to(call)))
+        return Forsaken()
+
+    async with rig(relay) as made:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        client = made.serve(Bug(theirs), RawClient(UnixStream(ours)))
+        await client.send(*calls("a"))
+        await wait_all_tasks_blocked()
+        answers[0]()  # raises nothing
+        assert await client.reply_or_end() is None
+        assert made.counters.total("internal_errors", where="gateway") == 1
+        assert [event["exc_info"] for event in events if event["log_level"] == "error"] == [True]
+        await client.stream.aclose()
+
+
 async def test_cancelling_a_connection_passes(autojump_clock: MockClock) -> None:
     relay = Relay(open=False)
     async with trio.open_nursery() as nursery:
