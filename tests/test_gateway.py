@@ -990,6 +990,51 @@ async def test_a_flood_that_is_answered_at_once_keeps_nobody_else_waiting(frame:
         assert turns >= count // turn - 1
 
 
+async def test_a_containers_connections_share_one_turn_and_take_it_one_after_the_other() -> None:
+    """Sixteen connections hold the others up no longer than one does, and none of them is passed over."""
+    taken: list[str] = []
+    most = 0
+
+    def relay(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> None:
+        taken.append(call.call_id)
+        answer(reply_to(call))
+
+    async def other() -> None:
+        nonlocal most
+        while True:
+            before = len(taken)
+            await trio.lowlevel.checkpoint()
+            most = max(most, len(taken) - before)
+
+    async with rig(relay) as made:
+        async with trio.open_nursery() as nursery:
+            pairs = [memory_stream_pair() for _ in range(16)]
+            for index, (ours, _) in enumerate(pairs):
+                await RawClient(ours).send(*(call_of(call_id=f"{index}-{n}") for n in range(64)))
+            clients = [made.serve(theirs, RawClient(ours)) for ours, theirs in pairs]
+            nursery.start_soon(other)
+            for client in clients:
+                await client.replies(64)
+            nursery.cancel_scope.cancel()
+        assert most <= 2 * 32  # in two passes: the other has its turn first in one, and last in the next
+        assert len({call_id.partition("-")[0] for call_id in taken[: 17 * 32]}) == 16
+
+
+async def test_a_connection_that_ends_in_its_containers_rest_lets_the_others_go_on() -> None:
+    for _ in range(10):
+        async with rig(at_once) as made:
+            clients = [made.connect() for _ in range(4)]
+            for client in clients:
+                await client.send(*calls(*(str(n) for n in range(200))))
+            for _ in range(3):
+                await trio.lowlevel.checkpoint()
+            await clients[0].stream.aclose()
+            await clients[1].stream.aclose()
+            with trio.fail_after(5):
+                for client in clients[2:]:
+                    assert len(await client.replies(200)) == 200
+
+
 async def test_a_slot_handed_to_a_connection_that_ends_in_the_same_moment_is_not_lost() -> None:
     for order in range(2):
         relay = Relay(open=False)
