@@ -351,6 +351,7 @@ class _Connection:
             if not data:
                 return
             buffer.feed(data)
+            del data  # 64 KB, of each idle connection
 
     async def _room_for(self, size: int) -> None:
         """Wait until what all containers hold leaves room for the frame at hand."""
@@ -512,20 +513,27 @@ class _Connection:
                 await self._changed.park()
             batch, self._outbox = memoryview(b"".join(self._outbox)), []
             self._writing = True
-            for at in range(0, len(batch), _SLICE_BYTES):
-                part = batch[at : at + _SLICE_BYTES]
-                with trio.move_on_after(self._limits.send_seconds) as sending:
-                    await self._stream.send_all(part)
-                if sending.cancelled_caught:
-                    self._gateway.counters.add("clients_dropped")
-                    _log.warning("client does not take its replies; dropped", container=self._container)
-                    self._scope.cancel()
-                    return
-                self._outbox_bytes -= len(part)
-                self._backlog.bytes -= len(part)
-                self._changed.unpark_all()
+            if not await self._send_in_time(batch):
+                self._gateway.counters.add("clients_dropped")
+                _log.warning("client does not take its replies; dropped", container=self._container)
+                self._scope.cancel()
+                return
+            del batch  # megabytes, perhaps, and the next may be hours away
             self._writing = False
             self._gateway.paid()
+
+    async def _send_in_time(self, batch: memoryview) -> bool:
+        """Whether the peer took all of it."""
+        for at in range(0, len(batch), _SLICE_BYTES):
+            part = batch[at : at + _SLICE_BYTES]
+            with trio.move_on_after(self._limits.send_seconds) as sending:
+                await self._stream.send_all(part)
+            if sending.cancelled_caught:
+                return False
+            self._outbox_bytes -= len(part)
+            self._backlog.bytes -= len(part)
+            self._changed.unpark_all()
+        return True
 
 
 def _framed(reply: ReplyFrame) -> bytes:

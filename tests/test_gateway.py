@@ -1,9 +1,10 @@
 import socket
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 import pytest
@@ -743,7 +744,7 @@ async def test_an_answer_is_not_held_back_by_a_frame_that_waits_for_room() -> No
 
 
 async def test_what_is_answered_at_once_goes_out_whole_however_little_may_wait() -> None:
-    """What was kept together comes to more than may wait, and then goes out at once: nobody is left to wake the reader."""
+    """What was kept together is more than may wait, and goes out at once: nobody is left to wake the reader."""
     async with rig(at_once, GatewayLimits(outbox_max_bytes=100)) as made:
         client, _ = connect_socket(made)
         ids = [str(n) for n in range(70)]
@@ -863,6 +864,40 @@ def answers_big(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame],
 
 TWO_BIG_REPLIES = GatewayLimits(outbox_max_bytes=1 << 26, backlog_max_bytes=(5 << 20) // 2)
 """There is room for two of them and not for a third."""
+
+
+class Remembering(UnixStream):
+    """Knows what of that which passed through it is still held somewhere."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__(connected)
+        self.passed: list[weakref.ref[Any]] = []
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        class Received(bytearray):
+            pass
+
+        data = Received(await super().receive_some(max_bytes))
+        self.passed.append(weakref.ref(data))
+        return cast("bytes", data)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        assert isinstance(data, memoryview)
+        self.passed.append(weakref.ref(data))
+        await super().send_all(data)
+
+
+async def test_an_idle_connection_keeps_nothing_of_what_it_received_or_sent() -> None:
+    async with rig(answers_big) as made:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        stream = Remembering(theirs)
+        client = made.serve(stream, RawClient(UnixStream(ours)))
+        await client.send(*calls("a"))
+        await client.reply()
+        await wait_all_tasks_blocked()
+        assert len(stream.passed) > 2  # the writer sent some
+        assert [ref() for ref in stream.passed if ref() is not None] == []
+        await client.stream.aclose()
 
 
 async def test_a_container_that_leaves_large_replies_unread_gets_no_more_of_them_on_any_connection() -> None:
