@@ -168,7 +168,10 @@ class Creates:
         try:
             made = await _post(bound, stamped)  # 7. provider
         except PullRequestExists as refused:
-            return await self._found(bound, arm, refused, key, flight)
+            standing = await self._found(bound, arm, refused.found, key, flight)
+            if standing is None:
+                raise  # from here: raised by a frame that holds it, it would keep the call until the collector comes
+            return standing
         artifact = _artifact(bound, made, key, flight.fingerprint if flight else None)
         recorded = await self._keep(artifact, key, flight)  # 8. record
         author = bound.author
@@ -180,21 +183,19 @@ class Creates:
         self,
         bound: BoundCall,
         arm: CreateArm,
-        refused: PullRequestExists,
+        found: PullRequest | None,
         key: Key | None,
         flight: _Flight | None,
-    ) -> ResultArm:
-        """Answer with the pull request that stands in the way of a new one, if it is provably the caller's.
+    ) -> ResultArm | None:
+        """The answer with the pull request that stands in the way of a new one, if it is provably the caller's.
 
-        Raises:
-            PullRequestExists: it is not, or nobody can tell.
+        None if it is not, or nobody can tell.
         """
-        found = refused.found
         if found is None or not isinstance(arm, CreatePullRequest):
-            raise refused
+            return None
         by_ref = key is not None and _carries(found, bound, self._ref(bound, key))
         if not by_ref and not await self._holds(bound, found):
-            raise refused
+            return None
         standing = _as_it_stands(arm, found)
         fingerprint = request_fingerprint(bound.entry.provider, bound.entry.host, bound.repo, standing)
         artifact = _artifact(bound, found, key, fingerprint if key else None)
