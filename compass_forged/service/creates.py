@@ -172,10 +172,7 @@ class Creates:
         try:
             made = await _post(bound, stamped)  # 7. provider
         except PullRequestExists as refused:
-            standing = await self._found(bound, arm, refused.found, key, flight)
-            if standing is None:
-                raise  # from here: raised by a frame that holds it, it would keep the call until the collector comes
-            return standing
+            return await self._found(bound, arm, refused, key, flight)
         artifact = _artifact(bound, made, key, flight.fingerprint if flight else None)
         recorded = await self._keep(artifact, key, flight)  # 8. record
         author = bound.author
@@ -194,19 +191,25 @@ class Creates:
         self,
         bound: BoundCall,
         arm: CreateArm,
-        found: PullRequest | None,
+        refused: PullRequestExists,
         key: Key | None,
         flight: _Flight | None,
-    ) -> ResultArm | None:
-        """The answer with the pull request that stands in the way of a new one, if it is provably the caller's.
+    ) -> ResultArm:
+        """Answer with the pull request that stands in the way of a new one, if it is provably the caller's.
 
-        None if it is not, or nobody can tell.
+        Raises:
+            PullRequestExists: it is not, or nobody can tell.
         """
-        if found is None or not isinstance(arm, CreatePullRequest):
-            return None
-        by_ref = key is not None and _carries(found, bound, self._ref(bound, key))
-        if not by_ref and not await self._holds(bound, found):
-            return None
+        found = refused.found
+        try:
+            if found is None or not isinstance(arm, CreatePullRequest):
+                raise refused
+            by_ref = key is not None and _carries(found, bound, self._ref(bound, key))
+            if not by_ref and not await self._holds(bound, found):
+                raise refused
+        finally:
+            # An error that a frame of its own traceback holds is a cycle, and with it stays what the call held.
+            del refused
         standing = _as_it_stands(arm, found)
         fingerprint = request_fingerprint(bound.entry.provider, bound.entry.host, bound.repo, standing)
         artifact = _artifact(bound, found, key, fingerprint if key else None)
