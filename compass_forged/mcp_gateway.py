@@ -183,6 +183,17 @@ class _Bytes:
         except trio.BrokenResourceError:
             return b""
 
+    def send_nowait(self, data: bytes) -> int:
+        """Send what goes out right now.
+
+        Raises:
+            BrokenResourceError: anyio's: the client has gone.
+        """
+        try:
+            return self._stream.send_nowait(data)
+        except trio.BrokenResourceError as error:
+            raise anyio.BrokenResourceError from error
+
     async def send(self, data: bytes) -> None:
         """Send everything.
 

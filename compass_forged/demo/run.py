@@ -19,11 +19,11 @@ from typing import Final
 
 import trio
 
-from compass_forged.agent import ForgeBroker, connect
+from compass_forged.agent import connect
 from compass_forged.config import BudgetConfig, Config, ForgeConfig, TokenPlace
 from compass_forged.control.client import ControlClient
 from compass_forged.daemon import Daemon, serve
-from compass_forged.demo.scenes import REPO, World, play
+from compass_forged.demo.scenes import REPO, Agent, World, play
 from compass_forged.demo.show import SceneFailed, Stage
 from compass_forged.emulator.app import Forge, ForgeSettings
 from compass_forged.emulator.seed import default_seed, random_token
@@ -151,8 +151,10 @@ async def _demo(stage: Stage, place: Path, *, keep: bool) -> None:
             async with (
                 connect(sockets / "scout" / SOCKET_NAME) as scout,
                 connect(sockets / "mole" / SOCKET_NAME) as mole,
+                connect(sockets / "stray" / SOCKET_NAME) as stray,
             ):
-                await play(World(stage, forge, daemon, ForgeBroker(scout), scout, mole))
+                agents = Agent("scout", stage, scout), Agent("mole", stage, mole), Agent("stray", stage, stray)
+                await play(World(stage, forge, daemon, *agents))
             if keep:
                 await _stay(stage, daemon, url, control_token)
     stage.say("\nStopped. Nothing is left behind.")

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import TypeAlias, assert_never
 
 from compass_forged import policy
-from compass_forged.errors import BadAnswer, CallError, Fault, ForgeError, StoreError, Unsupported
+from compass_forged.errors import BadAnswer, BadRequest, CallError, Fault, ForgeError, StoreError, Unsupported
 from compass_forged.observability import Counters, get_logger
 from compass_forged.owner import Author
 from compass_forged.policy import error_result, to_call_error
@@ -186,7 +186,7 @@ class ForgeService:
                     "call failed",
                     arm=arm_name(call.arm),
                     coordinate=context.coordinate,
-                    status=error.status if isinstance(error, BadAnswer) else 0,
+                    status=error.status if isinstance(error, BadAnswer | BadRequest) else 0,
                     error=f"{type(error).__name__}: {error}",
                 )
             return error_result(failed)

@@ -109,6 +109,7 @@ GOALS_OF: dict[str, set[str]] = {
         "call_httpx",
         "call_crowd",
     },
+    "mcp": {"call", "call_high", "call_us", "plain_us", "start", "start_ms"},
     "footprint": {
         "ready_cpu",
         "ready_cpu_trio",
@@ -136,6 +137,10 @@ GOALS_OF: dict[str, set[str]] = {
     },
 }
 WITHOUT_GOAL = {
+    "call_high",
+    "call_us",
+    "plain_us",
+    "start_ms",
     "pipelined_grpc_cpu",
     "fleet_grpc_cpu",
     "pipelined_connect_cpu",
@@ -184,6 +189,7 @@ def check_verdict(goal: dict[str, Any]) -> None:
         "isolation",
         "forge_call",
         "etags",
+        "mcp",
         pytest.param("footprint", marks=pytest.mark.postgres),
         pytest.param("store", marks=pytest.mark.postgres),
     ],

@@ -96,6 +96,16 @@ async def _ends_with_the_daemon(daemon: Running, client: RawClient, count: int) 
 _WAYS: tuple[_Way, ...] = (_hangs_up, _is_unbound, _ends_with_the_daemon)
 
 
+def read_of(number: int) -> GetIssue:
+    """A read that no other shares."""
+    return GetIssue(repo="acme/site", issue_number=100 + number)
+
+
+def listing_of(number: int) -> ListIssues:
+    """A listing that no other shares."""
+    return ListIssues(repo="acme/site", labels=[f"label-{number}"])
+
+
 async def cancelled_while_waiting(_case: Case) -> None:
     """Calls that wait for the forge or for their turn end whole; a write that waits never goes out."""
     for end in _WAYS:
@@ -103,7 +113,7 @@ async def cancelled_while_waiting(_case: Case) -> None:
             async with running(github, limits=_SHORT_DRAIN) as daemon:
                 client = await daemon.connect()
                 reads, writes = CONCURRENCY_MAX + 4, 4
-                await client.send(*(call_of(READ, f"r{number}") for number in range(reads)))
+                await client.send(*(call_of(read_of(number), f"r{number}") for number in range(reads)))
                 await until(lambda: len(forge.seen) == CONCURRENCY_MAX)
                 await client.send(*(call_of(COMMENT, f"w{number}") for number in range(writes)))
                 await until(lambda: sum(github.http.gate.statistics().waiting.values()) == 8)
@@ -301,7 +311,8 @@ async def clients_that_never_cancel(case: Case) -> None:
     async with raw_forge(never) as forge, github_at(forge.port) as (github, transport), running(github) as daemon:
         client = await daemon.connect()
         async with client.stream:
-            await client.send(*(call_of((READ, LISTING)[n % 2], str(n), timeout_ms=200) for n in range(50)))
+            arms = [listing_of(n) if n % 2 else read_of(n) for n in range(50)]
+            await client.send(*(call_of(arm, str(n), timeout_ms=200) for n, arm in enumerate(arms)))
             await until(lambda: len(forge.seen) == CONCURRENCY_MAX)
             await at_rest(daemon, github, transport, forge)  # before a single reply was read
             replies = await client.replies(50)
@@ -348,7 +359,7 @@ async def dripping_answers(_case: Case) -> None:
     ):
         client, other = await daemon.connect(), await daemon.connect("c2")
         async with client.stream, other.stream:
-            await client.send(*(call_of(READ, str(number), timeout_ms=200) for number in range(20)))
+            await client.send(*(call_of(read_of(number), str(number), timeout_ms=200) for number in range(20)))
             await until(lambda: len(forge.seen) == CONCURRENCY_MAX)
             began = trio.current_time()
             await other.send(call_of(GetIssue(repo="acme/site", issue_number=8)))
@@ -497,7 +508,7 @@ async def failures_keep_their_kind(_case: Case) -> None:
     ):
         client, leaver = await daemon.connect(), await daemon.connect()
         async with client.stream:
-            await leaver.send(call_of(READ, "leaves"))
+            await leaver.send(call_of(GetIssue(repo="acme/site", issue_number=70), "leaves"))  # no read that is shared
             await client.send(*(call_of(arm, f"slow{n}", timeout_ms=150) for n, arm in enumerate(slow)))
             await until(lambda: len(forge.seen) == 3)
             await leaver.stream.aclose()

@@ -25,6 +25,7 @@ from compass_forged.wire.schema import (
     IssuesResult,
     ListIssues,
     Subscribe,
+    SubscribedResult,
 )
 from tests.support.cases import EPOCH, Case, Desk, refused
 from tests.support.forge_http import (
@@ -225,11 +226,12 @@ async def refused_token(_case: Case) -> None:
 
 
 async def subscriptions_deliver_nothing(_case: Case) -> None:
-    """No forge is asked for a subscription, and nobody is led to believe that something will come of it."""
+    """No forge is asked for a subscription, now or later: it is a row, and the same one again."""
     forge = FakeProvider()
     desk = Desk(forge)
-    github = refused(await desk.ask(Subscribe(repo="acme/site", kind="issue", number=7)))
-    assert (github.code, github.outcome) == ("unimplemented", "not_sent")
+    kept = [await desk.ask(Subscribe(repo="acme/site", kind="issue", number=7)) for _ in range(3)]
+    assert isinstance(kept[0], SubscribedResult)
+    assert kept[1:] == [kept[0]] * 2
     linear = refused(
         await desk.ask(Subscribe(repo="SEA", kind="issue", number=7), forge=ForgeSelector(provider="linear"))
     )

@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 import trio.testing
 
-from tests.cases import answers, cancelling, clocks, framing
+from tests.cases import answers, cancelling, clocks, framing, reading
 from tests.support.cases import Case, Entry, Replay, read_cases
 
 CASES = {row["id"]: Case(**row) for row in read_cases(Path(__file__).with_name("cases.jsonl"))}
 CORPUS = Path(__file__).parents[3] / "shared" / "cases" / "corpus.jsonl"
 
 _NO_LINEAR = "there is no Linear provider yet: a call to it is not_found and sends nothing"
-_NOTHING_IS_DELIVERED = "nothing is ingested or delivered yet: subscribe is refused and sends nothing"
+_NO_QUOTING = (
+    "the library offers no helper that quotes a forge's text, so there is none to neutralise mentions in: what an "
+    "agent writes goes out byte for byte, and whom it may reach is the forge's and the scope's matter"
+)
+_NOTHING_IS_DELIVERED = "nothing is ingested or delivered yet: subscribe keeps a row, and no forge is polled"
 
 TABLE: dict[str, Entry] = {
     "C038": Entry(virtual=(answers.null_bodies,)),
@@ -59,6 +63,7 @@ TABLE: dict[str, Entry] = {
     "C084": Entry(virtual=(clocks.linear_is_not_there,), otherwise=_NO_LINEAR),
     "C089": Entry(virtual=(clocks.linear_is_not_there,), otherwise=_NO_LINEAR),
     "C090": Entry(virtual=(answers.texts_as_they_are,)),
+    "C091": Entry(virtual=(reading.nothing_is_quoted,), otherwise=_NO_QUOTING),
     "C098": Entry(
         virtual=(clocks.refused_token,),
         otherwise="no token source knows when its token expires, so none is refreshed ahead of that: sources are read "
@@ -90,13 +95,26 @@ TABLE: dict[str, Entry] = {
     "C126": Entry(real=(framing.replaced_socket, framing.socket_mode)),
     "C131": Entry(virtual=(answers.heads_just_pushed,)),
     "C132": Entry(
-        virtual=(answers.surrogates,), otherwise="the raw bytes escape the escapes; they are replayed both ways"
+        virtual=(answers.surrogates, reading.halves_of_characters),
+        otherwise="the raw bytes escape the escapes; they are replayed both ways",
     ),
-    "C134": Entry(virtual=(answers.surrogates_of_agents,)),
+    "C134": Entry(virtual=(answers.surrogates_of_agents, reading.half_characters_of_agents)),
     "C135": Entry(
         real=(framing.line_ends,),
         otherwise="comments are read with their issue; there is no list_comments",
     ),
+    "C137": Entry(virtual=(reading.fences_of_their_own,)),
+    "C138": Entry(virtual=(reading.a_cut_fence,), otherwise="comments are read with their issue"),
+    "C139": Entry(virtual=(reading.a_fence_within_a_line,)),
+    "C143": Entry(
+        virtual=(reading.letters_stay,),
+        otherwise="direction marks and the byte order mark are taken out and counted, as all that a person does not "
+        "see; letters and joined emoji are whole",
+    ),
+    "C144": Entry(virtual=(reading.one_line_titles,)),
+    "C145": Entry(virtual=(reading.hidden_markup,)),
+    "C147": Entry(virtual=(reading.headers_of_others,)),
+    "C149": Entry(virtual=(reading.the_header_is_a_line_of_its_own,)),
     "C156": Entry(real=(cancelling.broken_answers, cancelling.answers_cut_anywhere)),
     "C157": Entry(real=(cancelling.dripping_answers,)),
     "C161": Entry(virtual=(clocks.subscriptions_deliver_nothing,), otherwise=_NOTHING_IS_DELIVERED),
@@ -126,7 +144,7 @@ TABLE: dict[str, Entry] = {
     "C194": Entry(real=(cancelling.slow_reader,), otherwise="the large replies are those of list_issues"),
     "C199": Entry(
         virtual=(clocks.subscriptions_deliver_nothing, clocks.order_is_the_forge_s),
-        otherwise="nothing is ingested or delivered yet, and there is no Linear provider: subscribe sends nothing. "
+        otherwise="nothing is ingested or delivered yet: subscribe keeps a row, and no forge is polled. "
         "What an agent reads page by page follows the forge's own order and cursor, whatever the times say",
     ),
     "C201": Entry(virtual=(answers.refused_creates,)),
@@ -157,8 +175,11 @@ TABLE: dict[str, Entry] = {
         "left out, and told in the page's warnings",
     ),
     "C225": Entry(real=(framing.misspelt_fields,)),
+    "C229": Entry(virtual=(reading.nothing_is_quoted,), otherwise=_NO_QUOTING),
+    "C231": Entry(virtual=(reading.nothing_is_quoted,), otherwise=_NO_QUOTING),
+    "C235": Entry(virtual=(reading.nothing_else_is_filtered,)),
     "C236": Entry(
-        virtual=(answers.many_comments,),
+        virtual=(answers.many_comments, reading.a_flood_is_bounded),
         otherwise="a pull request has no pages: of its comments the newest are shown, and how many",
     ),
     "C239": Entry(virtual=(answers.not_ready,)),

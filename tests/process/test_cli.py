@@ -127,6 +127,18 @@ def test_a_call_is_made_shown_and_replayed(shell: Shell, tmp_path: Path) -> None
     assert f"#{found_number[1]}  open  From the shell  [bug]" in shell.ok(
         *shell.call("list_issues", "repo=acme/site", "labels=bug")
     )
+    pull = shell.ok(*shell.call("get_pull_request", "repo=acme/site", "pull_number=3"))
+    assert pull.startswith("acme/site#3  open  Load images lazily\n")
+
+
+def test_a_subscription_is_kept_and_ended_and_nobody_ends_what_never_was(shell: Shell) -> None:
+    words = shell.call("subscribe", "repo=acme/site", "kind=issue", "number=1")
+    told = shell.ok(*words)
+    assert told.startswith("subscribed: ")
+    assert shell.ok(*words) == told
+    ended = shell.call("unsubscribe", f"subscription_id={told.split()[1]}")
+    assert [shell.ok(*ended) for _ in range(2)] == ["unsubscribed\n"] * 2
+    assert "no such subscription of this agent" in shell.refused(1, *shell.call("unsubscribe", "subscription_id=41"))
 
 
 def test_a_failed_call_is_one_line_and_exit_1(shell: Shell) -> None:
@@ -134,7 +146,8 @@ def test_a_failed_call_is_one_line_and_exit_1(shell: Shell) -> None:
     assert said == "compass-forged: not_found: no such artifact, or this forge account may not touch it\n"
     done = shell.run(*shell.call("get_issue", "repo=acme/site", "issue_number=404", "--json"))
     assert json.loads(done.stdout)["code"] == "not_found"
-    assert "not implement" in shell.refused(1, *shell.call("get_pull_request", "repo=acme/site", "pull_number=3"))
+    assert "not_found" in shell.refused(1, *shell.call("get_pull_request", "repo=acme/site", "pull_number=1"))
+    assert "no such artifact" in shell.refused(1, *shell.call("get_pull_request", "repo=acme/site", "pull_number=404"))
     unknown = shell.refused(1, *shell.call("get_issue", "repo=acme/site", "issue_number=1", "--forge", "linear"))
     assert "linear is not configured here" in unknown
 

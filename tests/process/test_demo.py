@@ -80,7 +80,10 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(demo: Demo) -> None:
         "the header is stripped",
         "the attribution is verified",
         "it is refused, and the forge hears nothing of it",
-        "one row for each issue that an agent opened",
+        "read back it is cut",
+        "the forge counts it",
+        "scout reads the verdict in its tools' own words, and the comment at its line",
+        "one row for each issue and pull request that an agent opened",
     ):
         assert f"✓ {claim}" in said
     assert re.search(r"> `compass:owner agent=scout owner=ada session=s-scout-1 ref=[a-z2-7]{16}`", said)

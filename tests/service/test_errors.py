@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from compass_forged import observability
 from compass_forged.errors import (
     BadAnswer,
+    BadArgument,
     BadCredentials,
     BadCursor,
     BadRepo,
+    BadRequest,
     BadReview,
     CallError,
     Fault,
@@ -92,6 +94,9 @@ TABLE: list[tuple[ForgeError, str, str, str]] = [
     (BadCredentials("reviewer", "401"), "failed_precondition", "rejected",
      "the forge does not accept the daemon's reviewer credential; an operator must renew it"),
     (BadReview("comments[0]: no such file"), "invalid_argument", "not_sent", "comments[0]: no such file"),
+    (BadArgument("labels: no such label"), "invalid_argument", "not_sent", "labels: no such label"),
+    (BadRequest(400, "unknown field"), "internal", "rejected",
+     "the forge does not take the daemon's request: unknown field"),
     (ForgePrecondition("a pending review stands in the way"), "failed_precondition", "rejected",
      "a pending review stands in the way"),
     (PullRequestExists(found_pull(7)), "already_exists", "rejected",
@@ -275,7 +280,10 @@ async def test_what_the_agent_wrote_is_shown_bounded_and_clean() -> None:
 
 
 @pytest.mark.parametrize("arm", FORGE_ARMS, ids=arm_name)
-@pytest.mark.parametrize(("error", "status"), [(BadAnswer(201, "no URL"), 201), (ForgeError("a new kind"), 0)])
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(BadAnswer(201, "no URL"), 201), (BadRequest(400, "a field"), 400), (ForgeError("a new kind"), 0)],
+)
 async def test_an_internal_error_is_logged_with_its_status_and_place(
     events: Logged, arm: Arm, error: ForgeError, status: int
 ) -> None:

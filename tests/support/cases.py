@@ -42,7 +42,9 @@ EPOCH = 1_760_000_000
 
 # --- the cases ------------------------------------------------------------------------------------------------------
 
-KINDS = frozenset({"framing", "timeout/cancel", "clock", "review-422", "null-field", "pagination", "size", "encoding"})
+KINDS = frozenset(
+    {"framing", "timeout/cancel", "clock", "review-422", "null-field", "pagination", "size", "encoding", "injection"}
+)
 FIELDS = ("id", "kind", "symptom", "input", "expect")
 
 

@@ -4,7 +4,6 @@ The low-level server hands arguments on unchecked; the tools check them. MCP has
 request stands in, under the connection's own nonce: a request of another connection never shares a create's key.
 """
 
-import json
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, Final
@@ -44,23 +43,22 @@ def server_of(offered: Iterable[AgentTool]) -> "Server[dict[str, Any]]":
 
     async def call_tool(
         context: ServerRequestContext[dict[str, Any]], request: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    ) -> dict[str, Any]:
         tool = tools.get(request.name)
         if tool is None:
             raise MCPError(code=types.INVALID_PARAMS, message=_unknown(request.name, tools))
         try:
-            text = await tool.execute(json.dumps(context.request_id), request.arguments or {})
+            text = await tool.execute(_tool_call_id(context.request_id), request.arguments or {})
         except ForgeToolError as error:
             return _answer(str(error), is_error=True)
         return _answer(text, is_error=False)
 
-    return Server(
-        NAME,
-        version=__version__,
-        instructions=INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
+    server: Server[dict[str, Any]] = Server(
+        NAME, version=__version__, instructions=INSTRUCTIONS, on_list_tools=list_tools
     )
+    server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
+    server.middleware.clear()  # a span of OpenTelemetry for each message, which nobody here exports
+    return server
 
 
 def annotations(tool: AgentTool) -> types.ToolAnnotations:
@@ -75,6 +73,11 @@ def annotations(tool: AgentTool) -> types.ToolAnnotations:
     )
 
 
+def _tool_call_id(request_id: types.RequestId | None) -> str:
+    """A request's id; 5 and "5" are two."""
+    return f'"{request_id}"' if isinstance(request_id, str) else str(request_id)
+
+
 def _listed(tool: AgentTool) -> types.Tool:
     return types.Tool(
         name=tool.name,
@@ -85,8 +88,9 @@ def _listed(tool: AgentTool) -> types.Tool:
     )
 
 
-def _answer(text: str, *, is_error: bool) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
+def _answer(text: str, *, is_error: bool) -> dict[str, Any]:
+    """A ``CallToolResult``, as it goes over the wire: the SDK checks it all the same."""
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
 def _unknown(name: str, tools: dict[str, AgentTool]) -> str:

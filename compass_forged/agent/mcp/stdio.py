@@ -25,6 +25,8 @@ class Stdio:
     def __init__(self, reading: int, writing: int) -> None:
         self._reading = reading
         self._writing = writing
+        self._room = select.poll()
+        self._room.register(writing, select.POLLOUT)
 
     async def receive(self) -> bytes:
         """Some bytes; b"" at the end."""
@@ -33,6 +35,19 @@ class Stdio:
             return os.read(self._reading, _RECEIVE_BYTES)
         except ConnectionResetError:
             return b""
+
+    def send_nowait(self, data: bytes) -> int:
+        """Send what goes out without blocking; how many bytes that were.
+
+        Raises:
+            BrokenResourceError: nobody reads any more.
+        """
+        if not self._room.poll(0):
+            return 0
+        try:
+            return os.write(self._writing, data[:_SEND_BYTES])
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise anyio.BrokenResourceError from error
 
     async def send(self, data: bytes) -> None:
         """Send everything.
@@ -43,10 +58,7 @@ class Stdio:
         at = 0
         while at < len(data):
             await _wait(anyio.wait_writable, self._writing)
-            try:
-                at += os.write(self._writing, data[at : at + _SEND_BYTES])
-            except (BrokenPipeError, ConnectionResetError) as error:
-                raise anyio.BrokenResourceError from error
+            at += self.send_nowait(data[at:])
 
 
 async def _wait(wait: Callable[[int], Awaitable[None]], descriptor: int) -> None:

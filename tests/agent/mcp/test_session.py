@@ -29,6 +29,7 @@ class Peer:
         self._to_session, self._incoming = trio.open_memory_channel[bytes](100)
         self._outgoing, self._from_session = trio.open_memory_channel[bytes](100)
         self.reading = True
+        self._part = b""
         self.gone = False
 
     async def receive(self) -> bytes:
@@ -37,12 +38,20 @@ class Peer:
         except trio.EndOfChannel:
             return b""
 
-    async def send(self, data: bytes) -> None:
+    def send_nowait(self, data: bytes) -> int:
         if self.gone:
             raise anyio.BrokenResourceError
         if not self.reading:
-            await trio.sleep_forever()
-        await self._outgoing.send(data)
+            self._part += data[:3]
+            return len(data[:3])
+        self._outgoing.send_nowait(self._part + data)
+        self._part = b""
+        return len(data)
+
+    async def send(self, data: bytes) -> None:
+        while not self.reading:  # noqa: ASYNC110 -- there is no event for what a test sets
+            await trio.sleep(0.1)
+        self.send_nowait(data)
 
     def tell(self, data: bytes) -> None:
         self._to_session.send_nowait(data)
@@ -155,7 +164,7 @@ async def test_a_call_answers_with_the_tool_s_text() -> None:
     ("arguments", "text"),
     [
         ({"repo": "a/b"}, "invalid_argument: issue_number: required parameter is missing"),
-        ({"repo": "a/b", "issue_number": 7, "isue": 1}, "invalid_argument: unknown parameter 'isue'"),
+        ({"repo": "a/b", "issue_number": 7, "isue_number": 1}, "invalid_argument: unknown parameter 'isue_number'"),
         ({"repo": "a/b", "issue_number": 7}, "not_found: no such artifact"),
     ],
 )

@@ -1,0 +1,47 @@
+"""A plain MCP server on stdio with one trivial tool, as the official SDK's documentation writes it.
+
+Arguments: ``low`` for the low-level server, ``high`` for the one of decorators, then the text that the tool answers.
+"""
+
+import sys
+from typing import Any
+
+import anyio
+
+
+async def serve_low(text: str) -> None:
+    """The low-level server: what the bridge is built on."""
+    from mcp import types  # noqa: PLC0415 -- each kind imports what it needs, and no more
+    from mcp.server.lowlevel import Server  # noqa: PLC0415 -- likewise
+    from mcp.server.stdio import stdio_server  # noqa: PLC0415 -- likewise
+
+    tool = types.Tool(name="forge_create_issue", description="Answer.", input_schema={"type": "object"})
+
+    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[tool])
+
+    async def call_tool(_: Any, __: types.CallToolRequestParams) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(text=text)])
+
+    server: Server[Any] = Server("plain", on_list_tools=list_tools, on_call_tool=call_tool)
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+async def serve_high(text: str) -> None:
+    """The server of decorators, which checks arguments with pydantic."""
+    from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 -- likewise
+
+    server = MCPServer("plain")
+
+    @server.tool()
+    def forge_create_issue(repo: str, title: str, body: str) -> str:
+        """Answer."""
+        del repo, title, body
+        return text
+
+    await server.run_stdio_async()
+
+
+if __name__ == "__main__":
+    anyio.run(serve_low if sys.argv[1] == "low" else serve_high, sys.argv[2])
