@@ -56,7 +56,7 @@ class SlowForge(FakeProvider):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate = Gate(Budget())
+        self.gate = Gate(Budget(BudgetSettings(points_per_minute=1_000_000)))  # slots are contested here, not points
         self.order: list[str] = []
         self.most = 0
         self._random = random.Random(7)  # noqa: S311 -- the same delays in every run
