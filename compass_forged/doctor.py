@@ -22,7 +22,8 @@ from compass_forged.ports import Provider, Role
 from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_app import AppToken
-from compass_forged.providers.github_identity import USER_REQUEST, own_context, read_user
+from compass_forged.providers.github_dialect import detail_of
+from compass_forged.providers.github_identity import USER_REQUEST, is_installation, own_context, read_user
 from compass_forged.providers.http import HttpAnswer, HttpRequest
 from compass_forged.providers.identity import Identities, Identity
 from compass_forged.providers.registry import Entry
@@ -186,11 +187,12 @@ class _Checkup:
         self._found("account", "ok", f"{identity} ({identity.kind} {identity.id})")
 
     def _whose(self, answer: HttpAnswer) -> None:
-        if answer.status == 403:  # noqa: PLR2004 -- what an installation token is told
+        if is_installation(answer):
             said = "an App's installation token, which the forge names to nobody; configure the App by its key"
             self._found("account", "warning", said)
         elif answer.status != 200:  # noqa: PLR2004 -- OK
-            self._found("account", "bad", f"the forge answered {answer.status} when asked whose it is")
+            why = detail_of(answer) or "no word"
+            self._found("account", "bad", f"the forge answered {answer.status} when asked whose it is: {why}")
         else:
             try:
                 self._identity(read_user(answer.status, answer.body))

@@ -99,6 +99,8 @@ async def _entry(forge: ForgeConfig, budget: BudgetConfig, counters: Counters, s
     author = await _http(forge, "author", forge.author, budget, writes, stack)
     reviewer = await _http(forge, "reviewer", forge.reviewer, budget, writes, stack) if forge.reviewer else None
     identities = Identities(host, _identity(author), _identity(reviewer) if reviewer else None)
+    if reviewer is not None:
+        reviewer.check_writes(identities.check_reviewer)  # all that is written under it is reviews
 
     def provider(http: ForgeHttp, role: Role) -> GitHubProvider:
         return GitHubProvider(http, host=host, own_login=partial(_login, identities, role), counters=counters)
@@ -140,17 +142,21 @@ async def _http(
     writes: Writes,
     stack: AsyncExitStack,
 ) -> ForgeHttp:
-    transport = await stack.enter_async_context(
-        HttpTransport(BaseUrl.parse(forge.base_url), ca_file=forge.ca_file or None)
-    )
+    transport = await stack.enter_async_context(_transport(forge))
     dialect: Dialect
     if forge.provider == "linear":
         dialect = LinearDialect(bearer=place.bearer or bool(place.client_id))
     else:
         dialect = GitHubDialect()
-    source = await _source(forge, place, role, transport, dialect)
+    # Where a token is asked of the forge, that must not wait behind the calls that wait for it.
+    asked = await stack.enter_async_context(_transport(forge)) if place.issuer else transport
+    source = await _source(forge, place, role, asked, dialect)
     gate = Gate(Budget(_budget_settings(budget)), name=f"{forge.host}/{role}")
     return ForgeHttp(transport, gate, Credential(role, source), dialect, writes=writes)
+
+
+def _transport(forge: ForgeConfig) -> HttpTransport:
+    return HttpTransport(BaseUrl.parse(forge.base_url), ca_file=forge.ca_file or None)
 
 
 async def _source(

@@ -1,12 +1,13 @@
 """What ``doctor`` finds, against the bundled forge over loopback."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import trio
 
 from compass_forged import doctor
@@ -27,6 +28,13 @@ from tests.support.apps import APP_ID, INSTALLATION_ID, app_seed, key_file
 from tests.test_forges import config, new_forge, token_file
 
 SITE = (("acme", "site"),)
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """The command sets up the logging of its process, which is this one."""
+    yield
+    structlog.reset_defaults()
 
 
 async def found(

@@ -22,7 +22,7 @@ from compass_forged.providers import resolver
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.identity import Identities
 from compass_forged.providers.registry import Entry, Registry
-from compass_forged.wire.schema import CreateIssue
+from compass_forged.wire.schema import CreateIssue, SubmitReview
 from tests.emulator.inprocess import TOKENS
 from tests.support.apps import APP_ID, CLIENT_ID, INSTALLATION_ID, app_seed, key_file
 from tests.support.forge_http import new_context
@@ -140,6 +140,26 @@ async def test_a_daemon_whose_forge_is_down_starts_and_only_reviews_wait(tmp_pat
             with pytest.raises(ForgeUnavailable):
                 await registry.default.check_reviewer()
     assert {line["role"] for line in logs if "identity" in line["event"]} == {"author", "reviewer"}
+
+
+REVIEW = SubmitReview(repo="acme/site", pull_number=3, verdict="comment", body="Looks good.")
+
+
+async def test_no_review_goes_out_before_both_accounts_are_known_and_nothing_else_waits(tmp_path: Path) -> None:
+    forge = new_forge()
+    forge.script.add(Rule(method="GET", path="/user", status=500, body="", times=18))
+    roles = (token_file(tmp_path, "forge-author"), token_file(tmp_path, "forge-reviewer"))
+    async with opened(forge, *roles) as registry:
+        reviewer = registry.default.reviewer
+        assert reviewer is not None
+        with pytest.raises(ForgeUnavailable) as refused:
+            await reviewer.submit_review(REVIEW, new_context()[0])
+        assert refused.value.outcome == "not_sent"
+        assert await login_of_a_write(registry.default) == "forge-author"
+        forge.script.clear()
+        identities(registry)._ask_at = 0.0  # it was asked only just now
+        assert (await reviewer.submit_review(REVIEW, new_context()[0])).review_id
+    assert forge.log.count("POST", "*/reviews") == 1
 
 
 async def test_a_reviewer_that_becomes_the_author_is_refused_from_then_on(tmp_path: Path) -> None:

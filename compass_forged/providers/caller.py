@@ -10,7 +10,7 @@ The rules, in the order in which they matter:
 """
 
 import random
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -153,6 +153,7 @@ class ForgeHttp:
         self._dialect = dialect
         self._jitter = jitter
         self._answers = AnswerCache()
+        self._check_write: Callable[[], Awaitable[None]] | None = None
         self._writes = writes or Writes()
         self._writes.tell(gate.flights)
 
@@ -165,6 +166,10 @@ class ForgeHttp:
     def credential(self) -> Credential:
         """The credential, for ``broken``."""
         return self._credential
+
+    def check_writes(self, check: Callable[[], Awaitable[None]]) -> None:
+        """From now on await ``check`` before every write; what it raises keeps the write from being sent."""
+        self._check_write = check
 
     async def read(self, request: HttpRequest, context: CallContext, *, kind: Kind = "read") -> ForgeAnswer:
         """Send a read, follow its redirects, and try again what may pass.
@@ -190,6 +195,8 @@ class ForgeHttp:
         Raises:
             ForgeError: one of its kinds, with the true ``outcome``.
         """
+        if self._check_write is not None:
+            await self._check_write()
         answer = await self._write_once(request, context)
         moved_to = ""
         if answer.status in REDIRECTS:

@@ -10,10 +10,13 @@ from compass_forged.errors import BadAnswer, ForgeStatus
 from compass_forged.ports import CallContext
 from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.github_app import AppToken
-from compass_forged.providers.http import HttpRequest
+from compass_forged.providers.github_dialect import detail_of
+from compass_forged.providers.http import HttpAnswer, HttpRequest
 from compass_forged.providers.identity import Identity
 
 USER_REQUEST = HttpRequest("GET", ("user",))
+_BY_INTEGRATION = "resource not accessible by integration"
+"""What an installation token is told; any other 403 says nothing of whose the token is."""
 
 
 class _User(msgspec.Struct):
@@ -51,10 +54,19 @@ async def learn_identity(http: ForgeHttp) -> Identity:
     try:
         answer = await http.read(USER_REQUEST, own_context())
     except ForgeStatus as error:
-        if error.status == 403:  # noqa: PLR2004 -- Forbidden: "Resource not accessible by integration"
+        if _is_by_integration(error.status, error.detail):
             return Identity("installation", 0, "")
         raise
     return read_user(answer.status, answer.body)
+
+
+def is_installation(answer: HttpAnswer) -> bool:
+    """Whether an answer to ``USER_REQUEST`` is what an App's installation token gets."""
+    return _is_by_integration(answer.status, detail_of(answer))
+
+
+def _is_by_integration(status: int, detail: str) -> bool:
+    return status == 403 and _BY_INTEGRATION in detail.casefold()  # noqa: PLR2004 -- Forbidden
 
 
 def read_user(status: int, body: bytes) -> Identity:

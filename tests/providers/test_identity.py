@@ -207,6 +207,7 @@ async def test_an_installation_token_is_an_app_s_and_the_daemon_serves_on() -> N
     ("script", "kind"),
     [
         (lambda: answer(404, {"message": "Not Found"}), ForgeStatus),
+        (lambda: answer(403, {"message": "Sorry. Your account was suspended."}), ForgeStatus),
         (lambda: answer(200, b"[]"), BadAnswer),
         (lambda: answer(200, {"id": "7", "login": "ada"}), BadAnswer),
         (lambda: answer(200, b"\xff"), BadAnswer),
