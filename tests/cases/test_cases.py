@@ -55,8 +55,8 @@ TABLE: dict[str, Entry] = {
     "C070": Entry(process=(cancelling.sigterm_under_load,)),
     "C076": Entry(
         virtual=(clocks.linear_is_not_there, clocks.unusable_retry_times),
-        otherwise="test_linear_cases replays it over Linear; here a call to one that is not configured is not_found and "
-        "sends nothing. The fault is the same for GitHub's limits",
+        otherwise="test_linear_cases replays it over Linear; here a call to one that is not configured is not_found "
+        "and sends nothing. The fault is the same for GitHub's limits",
     ),
     "C080": Entry(virtual=(clocks.linear_is_not_there,), otherwise=_NO_LINEAR),
     "C081": Entry(virtual=(clocks.linear_is_not_there,), otherwise=_NO_LINEAR),
