@@ -108,6 +108,11 @@ class LinearProvider:
         """The caller, for its gate's ``statistics`` and its credential's ``broken``."""
         return self._http
 
+    @property
+    def writes_as(self) -> str:
+        """The name that a write would stand under now; "" where that is the credential's own, or nothing is known."""
+        return self._actor.words().get("createAsUser", "")
+
     def canonical_repo(self, repo: str) -> str:
         """The team's key in upper case.
 
