@@ -51,13 +51,13 @@ LISTING = ListIssues(repo="ENG")
 NOT_FOUND = graph_error("Entity not found: Issue", type="invalid input", code="INPUT_ERROR")
 
 
-def created(*errors: dict[str, object], success: bool = True, **issue: object) -> Any:
+def created(*errors: dict[str, object], success: bool = True, **issue: Any) -> Any:
     """A handler that answers a create with the id that it carried."""
 
     async def handler(request: httpx.Request) -> httpx.Response:
         await trio.lowlevel.checkpoint()
         given = sent(request)["input"]
-        made = issue_json(**{"issue_id": given["id"], "title": given["title"], **issue})  # type: ignore[arg-type]
+        made = issue_json(**{"issue_id": given["id"], "title": given["title"], **issue})
         return graphql({"issueCreate": {"success": success, "issue": made}}, *errors)
 
     return handler
@@ -277,8 +277,8 @@ async def read(*script: Any) -> Any:
         ({"creator": None}, GHOST),
     ],
 )
-async def test_an_author_is_whom_the_answer_names(who: dict[str, object], author: ForgeAccount) -> None:
-    assert (await read(issues_answer(issue_json(**who)))).author == author  # type: ignore[arg-type]
+async def test_an_author_is_whom_the_answer_names(who: dict[str, Any], author: ForgeAccount) -> None:
+    assert (await read(issues_answer(issue_json(**who)))).author == author
 
 
 async def test_what_may_be_null_is_no_trouble() -> None:
@@ -420,6 +420,14 @@ async def test_a_team_that_is_not_the_one_asked_for_is_none(nodes: list[object])
     with pytest.raises(ForgeStatus) as refused:
         await create(provider)
     assert (refused.value.status, refused.value.outcome) == (404, "not_sent")
+
+
+async def test_why_something_is_not_there_is_for_the_log_alone() -> None:
+    provider, _ = scripted(team_answer(), graphql(None, graph_error("this team is private", type="forbidden")))
+    with structlog.testing.capture_logs() as logs, pytest.raises(ForgeStatus):
+        await provider.get_issue(READ, new_context()[0])
+    (line,) = [line for line in logs if line["event"] == "the forge refuses"]
+    assert (line["status"], "this team is private" in line["why"]) == (403, True)
 
 
 async def test_a_limit_at_the_look_up_of_a_team_is_no_missing_team() -> None:

@@ -143,7 +143,7 @@ def team_answer(key: str = "ENG", team_id: str = TEAM_ID, **more: object) -> htt
     return graphql({"teams": {"nodes": [{"id": team_id, "key": key, "retiredAt": None, **more}]}})
 
 
-def issue_json(identifier: str = "ENG-7", issue_id: str = ISSUE_ID, **more: object) -> dict[str, object]:
+def issue_json(identifier: str = "ENG-7", issue_id: str = ISSUE_ID, **more: Any) -> dict[str, Any]:
     """An issue as our documents ask for it."""
     return {
         "id": issue_id,
