@@ -3,6 +3,9 @@
 It has neither ids of the client's nor filters by number, team or label, nor ``botActor``; no document is bent for it.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from compass_forged.budget import Budget
@@ -23,20 +26,23 @@ pytestmark = pytest.mark.peer
 TOKEN = "lin_test_app"
 
 
-def linear_at(url: str, token: str = TOKEN) -> ForgeHttp:
-    transport = HttpTransport(BaseUrl.parse(url))
-    credential = Credential("author", StaticToken(token))
-    return ForgeHttp(transport, Gate(Budget()), credential, LinearDialect(bearer=True))
+@asynccontextmanager
+async def linear_at(url: str) -> AsyncIterator[ForgeHttp]:
+    credential = Credential("author", StaticToken(TOKEN))
+    async with HttpTransport(BaseUrl.parse(url)) as transport:
+        yield ForgeHttp(transport, Gate(Budget()), credential, LinearDialect(bearer=True))
 
 
 async def test_the_peer_says_whose_the_token_is(linear_peer: Peer) -> None:
-    identity = await LinearProvider(linear_at(linear_peer.url), create_as_user="Compass").learn_identity()
+    async with linear_at(linear_peer.url) as http:
+        identity = await LinearProvider(http, create_as_user="Compass").learn_identity()
     assert (identity.login, identity.kind) == ("forge-app", "user")
 
 
 async def test_the_peer_resolves_a_teams_key(linear_peer: Peer) -> None:
-    teams = Teams(linear_at(linear_peer.url))
-    team = await teams.find("SEA", new_context()[0])
+    async with linear_at(linear_peer.url) as http:
+        teams = Teams(http)
+        team = await teams.find("SEA", new_context()[0])
+        with pytest.raises(ForgeStatus, match="404"):
+            await teams.find("NONE", new_context()[0])
     assert (team.key, bool(team.id), team.retired) == ("SEA", True, False)
-    with pytest.raises(ForgeStatus, match="404"):
-        await teams.find("NONE", new_context()[0])

@@ -167,10 +167,11 @@ async def call(forge: AnyForge, arm: Any) -> Any:
     try:
         return await operation(arm, context)
     except ForgeError as error:
-        assert error.outcome in {"not_sent", "rejected", "unknown"}
-        if isinstance(arm, CreateIssue | CommentOnIssue) and not guard.sent:
-            assert error.outcome == "not_sent"
-        return error
+        failure = error
+    assert failure.outcome in {"not_sent", "rejected", "unknown"}
+    if isinstance(arm, CreateIssue | CommentOnIssue) and not guard.sent:
+        assert failure.outcome == "not_sent"
+    return failure
 
 
 def run(forge: AnyForge, arm: Any) -> Any:
