@@ -1,7 +1,7 @@
 """The provider before any answer that Linear's schema allows, and before any that it does not."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from compass_forged.emulator.linear_app import linear_schema
 from compass_forged.errors import ForgeError
+from compass_forged.ports import CallContext
 from compass_forged.providers.linear import LinearProvider
 from compass_forged.providers.linear_documents import DOCUMENTS
 from compass_forged.wire.codec import encode_reply
@@ -35,6 +36,7 @@ from compass_forged.wire.schema import (
     IssuesResult,
     ListIssues,
     ResultFrame,
+    arm_name,
 )
 from tests.support.forge_http import new_context
 from tests.support.linear import STAMPED, new_http
@@ -158,12 +160,7 @@ async def call(forge: AnyForge, arm: Any) -> Any:
     """What an arm comes to: its result, or the one kind of error there is."""
     provider = LinearProvider(new_http(forge), create_as_user="Compass")
     context, guard = new_context()
-    operation = {
-        CreateIssue: provider.create_issue,
-        CommentOnIssue: provider.comment_on_issue,
-        GetIssue: provider.get_issue,
-        ListIssues: provider.list_issues,
-    }[type(arm)]
+    operation: Callable[[Any, CallContext], Awaitable[Any]] = getattr(provider, arm_name(arm))
     try:
         return await operation(arm, context)
     except ForgeError as error:
@@ -202,7 +199,8 @@ def test_whatever_the_schema_allows_comes_to_a_result_or_to_one_kind_of_error(
         if name == "TeamByKey" and data.draw(st.integers(0, 3)):
             return 200, {"data": {"teams": {"nodes": [{"id": "t-1", "key": "ENG", "retiredAt": None}]}}}
         body = {"data": Answers(data.draw, name, variables).data()}
-        return 200, body | ({"errors": errors} if errors and data.draw(st.booleans()) else {})
+        beside: bool = data.draw(st.booleans())
+        return 200, body | ({"errors": errors} if errors and beside else {})
 
     forge = AnyForge(answer)
     check(run(forge, arm), arm, forge)
@@ -211,10 +209,11 @@ def test_whatever_the_schema_allows_comes_to_a_result_or_to_one_kind_of_error(
 @given(st.data(), ARMS)
 @settings(max_examples=60, deadline=None)
 def test_whatever_it_does_not_allow_does_too(data: st.DataObject, arm: Any) -> None:
+    team: Any = {"data": {"teams": {"nodes": [{"id": "t-1", "key": "ENG"}]}}}
+
     def answer(name: str, _variables: dict[str, Any]) -> tuple[int, Any]:
-        if name == "TeamByKey" and data.draw(st.booleans()):
-            return 200, {"data": {"teams": {"nodes": [{"id": "t-1", "key": "ENG"}]}}}
-        return data.draw(st.sampled_from([200, 200, 400, 404, 422, 500])), data.draw(JSON)
+        body: Any = data.draw(st.one_of(st.just(team), JSON) if name == "TeamByKey" else JSON)
+        return data.draw(st.sampled_from([200, 200, 400, 404, 422, 500])), body
 
     forge = AnyForge(answer)
     check(run(forge, arm), arm, forge)
