@@ -29,7 +29,7 @@ CREATE = CreateIssue(repo="eng", title="A title", body="The words.", labels=["bu
 
 
 @pytest.fixture
-async def desk(autojump_clock: MockClock) -> AsyncIterator[LinearDesk]:
+async def desk() -> AsyncIterator[LinearDesk]:
     forge = new_forge()
     made = LinearDesk(on_forge(forge), forge)
     await made.bind()
@@ -66,7 +66,9 @@ async def test_a_key_is_answered_from_the_memo_whatever_the_case_of_the_teams_ke
     assert desk.asked("IssueCreate") == 1
 
 
-async def test_a_create_whose_record_was_lost_is_found_at_the_forge(desk: LinearDesk) -> None:
+async def test_a_create_whose_record_was_lost_is_found_at_the_forge(
+    desk: LinearDesk, autojump_clock: MockClock
+) -> None:
     desk.store.hooks["record"].extend(raising(StoreUnavailable("away")) for _ in range(50))
     first = issue_of(await desk.ask(CREATE, "k-1"))
     assert first.attribution is not None
@@ -82,7 +84,9 @@ async def test_a_create_whose_record_was_lost_is_found_at_the_forge(desk: Linear
     assert desk.asked("IssueCreate") == 2
 
 
-async def test_a_create_cut_off_after_it_was_sent_is_found_under_its_key(desk: LinearDesk) -> None:
+async def test_a_create_cut_off_after_it_was_sent_is_found_under_its_key(
+    desk: LinearDesk, autojump_clock: MockClock
+) -> None:
     desk.forge.script.add(Rule(path="/graphql/IssueCreate", delay_after=60))
     with trio.move_on_after(5):
         await desk.ask(CREATE, "k-1")
