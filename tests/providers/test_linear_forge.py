@@ -438,7 +438,12 @@ async def test_a_renamed_team_is_told_by_its_new_key(autojump_clock: MockClock) 
     with pytest.raises(ForgeStatus, match="404"):
         await linear.get_issue(GetIssue(repo="ENG", issue_number=1), keyed(may_touch=lambda repo: repo == "ENG"))
 
+    with pytest.raises(ForgeStatus, match="404") as refused:
+        await linear.create_issue(CREATE, keyed(may_touch=lambda repo: repo == "ENG"))
+
     assert (before.repo, made.repo, made.number) == ("CORE", "CORE", 2)
+    assert refused.value.outcome == "not_sent"
+    assert forge.state.commits["issue"] == 1
 
 
 async def test_a_key_that_another_team_has_taken_means_that_team(autojump_clock: MockClock) -> None:
