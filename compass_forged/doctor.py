@@ -24,7 +24,7 @@ from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_app import AppToken
 from compass_forged.providers.github_identity import USER_REQUEST, own_context, read_user
 from compass_forged.providers.http import HttpAnswer, HttpRequest
-from compass_forged.providers.identity import Identity
+from compass_forged.providers.identity import Identities, Identity
 from compass_forged.providers.linear import LinearProvider
 from compass_forged.providers.registry import Entry
 
@@ -104,8 +104,10 @@ async def _entry(entry: Entry, repos: Sequence[tuple[str, str]]) -> list[Finding
             checkup = _Checkup(subject, role, provider.http)
             await checkup.run(repos)
             findings += checkup.findings
-        elif isinstance(provider, LinearProvider):
-            findings += await _linear(subject, provider)
+        elif provider is not None and entry.identities is not None:
+            findings.append(await _account_alone(subject, entry.identities, role))
+            if isinstance(provider, LinearProvider) and entry.identities.known(role) is not None:
+                findings += _linear(subject, provider)
         elif provider is None and entry.provider == "github":
             said = "none; reviews are refused. Configure another account's credential to have them"
             findings.append(Finding(subject=subject, check="credential", state="warning", said=said))
@@ -114,30 +116,40 @@ async def _entry(entry: Entry, repos: Sequence[tuple[str, str]]) -> list[Finding
     return findings
 
 
-async def _linear(subject: str, provider: LinearProvider) -> list[Finding]:
-    """What Linear says of a credential: whose it is, whether it may choose a name to write under, what is left."""
-
-    def found(check: str, state: State, said: str) -> Finding:
-        return Finding(subject=subject, check=check, state=state, said=said)
-
+async def _account_alone(subject: str, identities: Identities, role: Role) -> Finding:
+    """The account of a credential of which its forge tells nothing else."""
+    who = identities.author if role == "author" else identities.reviewer
+    state: State = "bad"
+    said = "not known"
     try:
-        with trio.fail_after(CHECK_SECONDS):
-            identity = await provider.learn_identity()
-    except trio.TooSlowError:
-        return [found("forge", "bad", f"did not answer within {CHECK_SECONDS:.0f} s")]
+        with trio.move_on_after(CHECK_SECONDS):
+            if who is not None:
+                await who.learn()
+        if (account := identities.known(role)) is not None:
+            state, said = "ok", str(account)
     except (ForgeError, ConfigError) as error:
-        cause = f" ({error.__cause__})" if isinstance(error.__cause__, ConfigError) else ""
-        return [found("credential", "bad", f"{error}{cause}")]
-    findings = [found("account", "ok", f"{identity} ({identity.kind})")]
-    if provider.writes_as:
-        findings.append(found("name", "ok", f"what is written stands under {provider.writes_as}"))
-    else:
+        said = str(error)
+    return Finding(subject=subject, check="account", state=state, said=said)
+
+
+def _linear(subject: str, provider: LinearProvider) -> list[Finding]:
+    """What is known of Linear once it has named the account: under what name things are written, what is left."""
+    state: State = "ok"
+    said = f"what is written stands under {provider.writes_as}"
+    if not provider.writes_as:
+        state = "warning"
         said = "what is written stands under the account itself; the owner header says which agent wrote it"
-        findings.append(found("name", "warning" if identity.kind == "user" else "ok", said))
     told = [one for one in provider.http.gate.statistics().budget.resources if one.remaining is not None]
     left = ", ".join(f"{one.remaining} of {one.limit} {one.resource}" for one in told)
-    findings.append(found("limit", "ok", f"{left} left this hour" if left else "the forge names none"))
-    return findings
+    return [
+        Finding(subject=subject, check="name", state=state, said=said),
+        Finding(
+            subject=subject,
+            check="limit",
+            state="ok",
+            said=f"{left} left this hour" if left else "the forge names none",
+        ),
+    ]
 
 
 async def _two_accounts(entry: Entry) -> Finding:

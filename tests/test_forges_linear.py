@@ -143,9 +143,9 @@ async def test_a_secret_that_is_not_there_stops_the_start(tmp_path: Path, place:
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (TOKEN, [("account", "ok", "compass (app)"), ("name", "ok", "stands under Compass")]),
-        (API_KEY, [("account", "ok", "Mona & Co (user)"), ("name", "warning", "stands under the account itself")]),
-        ("lin_api_not-known-anywhere-0001", [("credential", "bad", "the author credential is not usable")]),
+        (TOKEN, [("account", "ok", "compass"), ("name", "ok", "stands under Compass")]),
+        (API_KEY, [("account", "ok", "Mona & Co"), ("name", "warning", "stands under the account itself")]),
+        ("lin_api_not-known-anywhere-0001", [("account", "bad", "the author credential is not usable")]),
     ],
 )
 async def test_doctor_tells_whose_it_is_and_under_what_name_it_writes(
@@ -167,7 +167,7 @@ async def test_doctor_tells_whose_it_is_and_under_what_name_it_writes(
 async def test_doctor_says_that_a_forge_is_out_of_reach(tmp_path: Path) -> None:
     given = config(tmp_path, "http://127.0.0.1:1", "http://127.0.0.1:1", TokenPlace(file=secret_file(tmp_path, TOKEN)))
     (finding,) = [one for one in await examine(given) if one.subject.startswith("linear:")]
-    assert (finding.check, finding.state) == ("credential", "bad")
+    assert (finding.check, finding.state) == ("account", "bad")
     assert "cannot connect" in finding.said
 
 

@@ -249,7 +249,7 @@ async def test_a_comment_is_checked_for_its_id_its_issue_and_its_page(autojump_c
     assert ref.url == "https://linear.app/c"
     assert sent(forge.requests[2])["input"] == {"id": ref.comment_id, "issueId": ISSUE_ID, "body": STAMPED}
     provider, _ = scripted(team_answer(), issues_answer(place), commented(issue=None))
-    assert await provider.comment_on_issue(COMMENT, new_context()[0])
+    assert (await provider.comment_on_issue(COMMENT, new_context()[0])).url == "https://linear.app/c"
     wrongs: list[dict[str, Any]] = [{"id": "other"}, {"issue": {"id": "other"}}, {"url": None}, {"success": False}]
     for wrong in wrongs:
         nothing = [graphql({"comments": {"nodes": []}}) for _ in range(2)]
