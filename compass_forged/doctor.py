@@ -22,9 +22,9 @@ from compass_forged.ports import Provider, Role
 from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_app import AppToken
-from compass_forged.providers.github_identity import USER_REQUEST, own_context, read_user
+from compass_forged.providers.github_identity import USER_REQUEST, read_user
 from compass_forged.providers.http import HttpAnswer, HttpRequest
-from compass_forged.providers.identity import Identities, Identity
+from compass_forged.providers.identity import Identities, Identity, own_context
 from compass_forged.providers.linear import LinearProvider
 from compass_forged.providers.registry import Entry
 

@@ -23,8 +23,8 @@ from compass_forged.errors import (
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers import linear_issues as issues
+from compass_forged.providers.answers import left_out
 from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer, ForgeHttp
-from compass_forged.providers.github_answers import left_out
 from compass_forged.providers.identity import Identity
 from compass_forged.providers.linear_actor import Actor
 from compass_forged.providers.linear_answers import team_key
