@@ -137,11 +137,13 @@ class PullRequestExists(ForgeError):
     Attributes:
         found: the one that stands, as a listing shows it; None where the forge does not show it. Then nobody knows
             what stands there, and the outcome is ``unknown``.
+        foreign: whether its author is known to be another account than the one that writes.
     """
 
-    def __init__(self, found: PullRequest | None) -> None:
+    def __init__(self, found: PullRequest | None, *, foreign: bool = False) -> None:
         super().__init__("a pull request for that head and base exists" + (f": {found.number}" if found else ""))
         self.found = found
+        self.foreign = foreign
         self.outcome = "rejected" if found else "unknown"
 
     @property

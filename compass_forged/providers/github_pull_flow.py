@@ -79,7 +79,8 @@ async def create(
     except ForgeStatus as refused:
         if not pulls.says_it_exists(refused):
             raise
-        raise PullRequestExists(await _look_up(access, arm, base, context)) from refused
+        found = await _look_up(access, arm, base, context)
+        raise PullRequestExists(found, foreign=found is not None and _is_foreign(access, found)) from refused
     return pulls.created_pull(answer, arm, access.forge, access.own)
 
 
@@ -104,6 +105,11 @@ async def _look_up(access: Access, arm: CreatePullRequest, base: str, context: C
         if found is not None:
             check_moved(answer, found.repo, context)
         return found
+
+
+def _is_foreign(access: Access, found: PullRequest) -> bool:
+    """Whether it was opened by another account than the one that writes, as far as that is known."""
+    return access.own.known and not access.own.named(found.author.login if found.author else "")
 
 
 # --- read -----------------------------------------------------------------------------------------------------------

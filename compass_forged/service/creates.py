@@ -173,11 +173,16 @@ class Creates:
             made = await _post(bound, stamped)  # 7. provider
         except PullRequestExists as refused:
             return await self._found(bound, arm, refused, key, flight)
-        artifact = _artifact(bound, made, key, flight.fingerprint if flight else None)
+        made.body = cut(bound, made.body, self._counters)
+        fingerprint = flight.fingerprint if flight else None
+        if flight and made.replayed:
+            fingerprint = _fingerprint(bound, arm, made)
+            made.replay_mismatch = fingerprint != flight.fingerprint
+        artifact = _artifact(bound, made, key, fingerprint)
         recorded = await self._keep(artifact, key, flight)  # 8. record
         author = bound.author
         made.attribution = Attribution(author.agent, author.owner, author.session, verified=recorded)
-        made.body = owner.strip(cut(bound, made.body, self._counters))  # 9. result
+        made.body = owner.strip(made.body)  # 9. result
         return _result(made)
 
     async def _stamp(self, bound: BoundCall, body: str, ref: str) -> str:
@@ -204,7 +209,8 @@ class Creates:
         try:
             if found is None or not isinstance(arm, CreatePullRequest):
                 raise refused
-            by_ref = key is not None and _carries(found, bound, self._ref(bound, key))
+            found.body = cut(bound, found.body, self._counters)
+            by_ref = key is not None and not refused.foreign and _carries(found, bound, self._ref(bound, key))
             if not by_ref and not await self._holds(bound, found):
                 raise refused
         finally:
@@ -336,11 +342,25 @@ def _artifact(bound: BoundCall, made: Issue, key: Key | None, fingerprint: bytes
     )
 
 
+def _fingerprint(bound: BoundCall, arm: CreateArm, made: Issue) -> bytes:
+    """Of the request that made what a forge found under the id of this one; ``arm``'s own where nothing tells them apart.
+
+    The body is no part of the question, since such a forge rewrites it; nor is the place where people moved it.
+    """
+    repo = bound.repo
+    if made.title.strip() != arm.title.strip():
+        arm = msgspec.structs.replace(arm, title=made.title, body=owner.strip(made.body))
+    if made.replay_mismatch:
+        repo = bound.written_at("issue", made).repo
+    return request_fingerprint(bound.entry.provider, bound.entry.host, repo, arm)
+
+
 def _carries(found: PullRequest, bound: BoundCall, ref: str) -> bool:
     """Whether what was found begins with the header of this agent's create under this key.
 
-    Nobody else can have written the ref into it: it binds agent, key and place under a secret, and what agents write is
-    stripped of everything that reads as a header. The login of its author proves nothing, since all agents share it.
+    No other agent can have written the ref into it: it binds agent, key and place under a secret, and what agents write
+    is stripped of everything that reads as a header. A stranger can copy it from where it stands in public, so that it
+    counts under the daemon's own account alone; which by itself proves nothing, since all agents share it.
     """
     claim = owner.parse(found.body)
     return claim is not None and hmac.compare_digest(claim.ref, ref) and claim.agent == bound.account.agent

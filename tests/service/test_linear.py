@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
@@ -92,6 +93,20 @@ async def test_a_create_cut_off_after_it_was_sent_is_found_under_its_key(
         await desk.ask(CREATE, "k-1")
     again = issue_of(await desk.ask(CREATE, "k-1"))
     assert again.replayed
+    assert len(desk.forge.state.titled("A title")) == 1
+
+
+@pytest.mark.parametrize("change", [{"title": "Another title"}, {"repo": "OPS", "labels": []}], ids=["title", "team"])
+async def test_another_request_that_is_answered_with_what_stands_is_a_mismatch_each_time(
+    desk: LinearDesk, change: dict[str, object]
+) -> None:
+    desk.forge.script.add(Rule(path="/graphql/IssueCreate", delay_after=60))
+    with trio.move_on_after(5):
+        await desk.ask(CREATE, "k-1")
+    other = msgspec.structs.replace(CREATE, **change)
+    for _ in range(2):  # found at the forge, then from the memo
+        again = issue_of(await desk.ask(other, "k-1"))
+        assert (again.repo, again.number, again.replayed, again.replay_mismatch) == ("ENG", 2, True, True)
     assert len(desk.forge.state.titled("A title")) == 1
 
 

@@ -451,6 +451,14 @@ async def test_one_that_the_forge_does_not_show_is_unknown_and_asks_nobody(key: 
     assert "attribution" not in world.events
 
 
+async def test_what_was_found_is_read_no_further_than_any_honest_body_goes(events: Logged) -> None:
+    world = await new_world(body_limit=1000)
+    await lost(world)
+    world.forge.pull_requests["acme/site", 1].body += "x" * 10_000
+    assert pull_of(await world.run(PULL, "k-1")).replay_mismatch
+    assert world.counters.total("forge_bodies_cut") == 1
+
+
 async def test_an_issue_is_never_answered_with_a_pull_request_that_was_found() -> None:
     world = await new_world()
     await world.run(PULL, "k-1")

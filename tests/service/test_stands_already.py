@@ -10,10 +10,13 @@ import trio.testing
 
 from compass_forged import owner
 from compass_forged.emulator.app import Forge
+from compass_forged.emulator.pull_changes import push
 from compass_forged.emulator.script import Rule
+from compass_forged.emulator.state import ChangedFile
 from compass_forged.wire.schema import CreatePullRequest, PullRequest, PullRequestResult, ResultArm
 from tests.support.bundled import REPO, github_as, new_forge
 from tests.support.cases import Desk, refused
+from tests.support.forge_http import new_context
 
 OPEN = CreatePullRequest(repo=REPO, title="Faster", head_ref="front-page", body="It waits no more.\n\n* at all\n")
 
@@ -103,3 +106,19 @@ async def test_what_the_index_holds_is_answered_and_another_agents_is_not(
     assert (error.code, error.outcome) == ("already_exists", "rejected")
     assert str(made.number) in error.message
     assert len(await desk.store.list_authored_artifacts()) == 1
+
+
+async def test_a_stranger_s_copy_of_the_header_is_not_adopted(
+    forge: Forge, desk: Desk, autojump_clock: trio.testing.MockClock
+) -> None:
+    forge.script.add(replace(LOST[0]))
+    await desk.ask(OPEN, "k-1")
+    (ours,) = [each for each in forge.state.repo(REPO).issues.values() if each.title == OPEN.title]
+    fork = forge.state.add_repo("outsider", "site", fork_of=REPO, push=["forge-author"])
+    push(forge.state, fork, "front-page", [ChangedFile("a.txt", "@@ -0,0 +1 @@\n+x", "added")])
+    theirs = msgspec.structs.replace(OPEN, head_ref="outsider:front-page", base_ref="main", body=ours.body or "")
+    await github_as(forge, "outsider").create_pull_request(theirs, new_context()[0])
+    error = refused(await desk.ask(msgspec.structs.replace(OPEN, head_ref="outsider:front-page"), "k-1"))
+    assert (error.code, error.outcome) == ("already_exists", "rejected")
+    assert await desk.store.list_authored_artifacts() == []
+    assert pull_of(await desk.ask(OPEN, "k-1")).number == ours.number
