@@ -43,7 +43,10 @@ _LOOKED_AT: Final = 8  # of a far longer text, this many times what may be shown
 _SHORT_CHARS: Final = 160  # most refusals are these, and the same ones again and again
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # lone surrogates, which JSON can hold and UTF-8 cannot
 _LOCAL_PATH = re.compile(r"(?:\bfile:/{0,2}|(?<![\w/.]))/(?:[\w.@+-]+/)+[\w.@+-]*", re.IGNORECASE)
-_QUERY = re.compile(r"(https?://[^\s?]+)\?\S*", re.IGNORECASE)
+# Of whatever scheme, and of none where it is one to the letter.
+_QUERY = re.compile(r"(?<!\S)(?=\S*?://)([^\s?]*+)\?\S*|(?<=[\w/])\?[\w.%~-]++=\S*")
+_LOGIN = re.compile(r"(?<=://)[^\s/@]++@")
+_DIRECTION = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # turn on the screen what stands around them
 
 
 # --- shape ----------------------------------------------------------------------------------------------------------
@@ -325,8 +328,8 @@ def _clean(text: str, limit: int) -> str:
     if len(text) > limit * _LOOKED_AT:
         words = text[: limit * _LOOKED_AT].rsplit(None, 1)  # not in the middle of a word, which may be a token
         text = words[0] if words else ""
-    flat = " ".join(_CONTROL.sub(" ", _UNSENDABLE.sub("\ufffd", text)).split())
-    flat = _LOCAL_PATH.sub("[path]", _QUERY.sub(r"\1", redact(flat)))
+    flat = " ".join(_CONTROL.sub(" ", _UNSENDABLE.sub("\ufffd", _DIRECTION.sub("", text))).split())
+    flat = _LOCAL_PATH.sub("[path]", _LOGIN.sub("", _QUERY.sub(r"\1", redact(flat))))
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 

@@ -338,6 +338,13 @@ def test_the_outcome_of_a_read_is_empty_and_of_a_write_true(said: Outcome) -> No
     ("text", "expected"),
     [
         ("plain", "plain"),
+        ("at api.github.com/x?access_token=abc&y=1 now", "at api.github.com/x now"),
+        ("GET /repos/a/b?token=abc failed", "GET [path] failed"),
+        ("ws://x/y?z=1", "ws://x/y"),
+        ("postgres://ada:horse@db/forged", "postgres://db/forged"),
+        ("https://ada:horse@x:8080/y", "https://x:8080/y"),
+        ("a \u202eb\u2066c", "a bc"),
+        ("is it a? b=c, or c?d", "is it a? b=c, or c?d"),
         ("  a \t b\r\n\x0b c\x1b[2J\u2028d\x85e ", "a b c [2J d e"),
         ("see https://x.example/a?token=1&b=2 now", "see https://x.example/a now"),
         ("HTTPS://x.example/a?token=1", "HTTPS://x.example/a"),
@@ -382,6 +389,8 @@ def test_a_message_of_slashes_costs_no_time() -> None:
     assert len(clean_message("/a" * 200_000)) <= MESSAGE_MAX_CHARS
     assert len(clean_message("/" * 200_000)) <= MESSAGE_MAX_CHARS
     assert len(clean_message("http://" * 50_000)) <= MESSAGE_MAX_CHARS
+    assert len(clean_message("://" * 50_000)) <= MESSAGE_MAX_CHARS
+    assert len(clean_message("?a" * 50_000)) <= MESSAGE_MAX_CHARS
 
 
 def test_a_token_at_the_end_of_what_is_looked_at_is_not_shown_in_part() -> None:

@@ -343,7 +343,7 @@ def _artifact(bound: BoundCall, made: Issue, key: Key | None, fingerprint: bytes
 
 
 def _fingerprint(bound: BoundCall, arm: CreateArm, made: Issue) -> bytes:
-    """Of the request that made what a forge found under the id of this one; ``arm``'s own where nothing tells them apart.
+    """Of the request that made what a forge found under this one's id; this one's own where nothing tells them apart.
 
     The body is no part of the question, since such a forge rewrites it; nor is the place where people moved it.
     """
