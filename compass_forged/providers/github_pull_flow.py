@@ -79,8 +79,7 @@ async def create(
     except ForgeStatus as refused:
         if not pulls.says_it_exists(refused):
             raise
-        found = await _look_up(access, arm, base, context)
-        raise PullRequestExists(found, foreign=found is not None and _is_foreign(access, found)) from refused
+        raise await _look_up(access, arm, base, context) from refused
     return pulls.created_pull(answer, arm, access.forge, access.own)
 
 
@@ -97,19 +96,15 @@ async def _post(access: Access, arm: CreatePullRequest, base: str, context: Call
         return await access.http.write(request, context)
 
 
-async def _look_up(access: Access, arm: CreatePullRequest, base: str, context: CallContext) -> PullRequest | None:
-    """The pull request that stands for the arm's head and base; None where the forge shows none."""
+async def _look_up(access: Access, arm: CreatePullRequest, base: str, context: CallContext) -> PullRequestExists:
+    """What says which pull request stands for the arm's head and base, if the forge shows it."""
     with failing_as("unknown"):  # something stands there, and an earlier attempt may have made it
         answer = await access.http.read(pulls.look_up_request(arm, base), context)
         found = pulls.looked_up(answer, arm, base, access.forge)
         if found is not None:
             check_moved(answer, found.repo, context)
-        return found
-
-
-def _is_foreign(access: Access, found: PullRequest) -> bool:
-    """Whether it was opened by another account than the one that writes, as far as that is known."""
-    return access.own.known and not access.own.named(found.author.login if found.author else "")
+    login = found.author.login if found and found.author else ""
+    return PullRequestExists(found, foreign=found is not None and access.own.known and not access.own.named(login))
 
 
 # --- read -----------------------------------------------------------------------------------------------------------
