@@ -23,9 +23,10 @@ from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_app import AppToken
 from compass_forged.providers.github_dialect import detail_of
-from compass_forged.providers.github_identity import USER_REQUEST, is_installation, own_context, read_user
+from compass_forged.providers.github_identity import USER_REQUEST, is_installation, read_user
 from compass_forged.providers.http import HttpAnswer, HttpRequest
-from compass_forged.providers.identity import Identities, Identity
+from compass_forged.providers.identity import Identities, Identity, own_context
+from compass_forged.providers.linear import LinearProvider
 from compass_forged.providers.registry import Entry
 
 State: TypeAlias = Literal["ok", "warning", "bad"]
@@ -106,6 +107,8 @@ async def _entry(entry: Entry, repos: Sequence[tuple[str, str]]) -> list[Finding
             findings += checkup.findings
         elif provider is not None and entry.identities is not None:
             findings.append(await _account_alone(subject, entry.identities, role))
+            if isinstance(provider, LinearProvider) and entry.identities.known(role) is not None:
+                findings += _linear(subject, provider)
         elif provider is None and entry.provider == "github":
             said = "none; reviews are refused. Configure another account's credential to have them"
             findings.append(Finding(subject=subject, check="credential", state="warning", said=said))
@@ -128,6 +131,26 @@ async def _account_alone(subject: str, identities: Identities, role: Role) -> Fi
     except (ForgeError, ConfigError) as error:
         said = str(error)
     return Finding(subject=subject, check="account", state=state, said=said)
+
+
+def _linear(subject: str, provider: LinearProvider) -> list[Finding]:
+    """What is known of Linear once it has named the account: under what name things are written, what is left."""
+    state: State = "ok"
+    said = f"what is written stands under {provider.writes_as}"
+    if not provider.writes_as:
+        state = "warning"
+        said = "what is written stands under the account itself; the owner header says which agent wrote it"
+    told = [one for one in provider.http.gate.statistics().budget.resources if one.remaining is not None]
+    left = ", ".join(f"{one.remaining} of {one.limit} {one.resource}" for one in told)
+    return [
+        Finding(subject=subject, check="name", state=state, said=said),
+        Finding(
+            subject=subject,
+            check="limit",
+            state="ok",
+            said=f"{left} left this hour" if left else "the forge names none",
+        ),
+    ]
 
 
 async def _two_accounts(entry: Entry) -> Finding:

@@ -35,7 +35,7 @@ _SLICE_BYTES = 256 << 10
 _LARGE_BYTES = 512 << 10
 """Only answers over this are kept from a container that does not read: what answers a write is always shorter."""
 _TURN_MAX = 32
-"""So many frames in a row may be answered or started before other tasks get a turn: a receive may hold 13,000."""
+"""So many frames of a container may be answered or started before other tasks get a turn: a receive may hold 13,000."""
 _TURN_BYTES = 4 << 10
 """Of large frames, each so many bytes count as one more: a body is read when its call begins."""
 
@@ -109,6 +109,7 @@ class Gateway:
         self.bodies = BodyBytes(self.limits.bodies_max_bytes)
         self._slots: dict[str, CallSlots] = {}
         self._backlogs: dict[str, Backlog] = {}
+        self._turns: dict[str, Turn] = {}
         self._connections: Counter[str] = Counter()
         self._open: set[_Connection] = set()
         self._paid = trio.lowlevel.ParkingLot()
@@ -142,6 +143,10 @@ class Gateway:
         """The container's waiting replies, shared by its connections."""
         return self._backlogs.setdefault(container, Backlog())
 
+    def turn_of(self, container: str) -> "Turn":
+        """The container's turn at the loop, shared by its connections."""
+        return self._turns.setdefault(container, Turn())
+
     def connections_of(self, container: str) -> int:
         """How many connections of the container are open."""
         return self._connections[container]
@@ -166,6 +171,7 @@ class Gateway:
         """The container was closed: drop what is kept for it."""
         self._slots.pop(container, None)
         self._backlogs.pop(container, None)
+        self._turns.pop(container, None)
         self.bodies.forget(container)
 
 
@@ -198,13 +204,51 @@ class CallSlots:
             self._free += 1
 
 
+class Turn:
+    """How much of one container's frames was taken since the other tasks had their turn.
+
+    It is common to the container's connections: each with a turn of its own, sixteen would hold up all other containers
+    sixteen times as long as one does.
+    """
+
+    __slots__ = ("_resting", "_taken", "_waiting")
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._resting = False
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    @property
+    def over(self) -> bool:
+        """Whether no frame may be taken before a ``rest``."""
+        return self._taken >= _TURN_MAX
+
+    def take(self, size: int) -> None:
+        """A frame of ``size`` bytes is taken."""
+        self._taken += 1 + size // _TURN_BYTES
+
+    async def rest(self) -> None:
+        """Let the other tasks have their turn; of several connections that wait, the first goes on after each rest."""
+        if self._resting:
+            await self._waiting.park()  # bounded: a rest is one pass of the loop, and each wakes the next to rest
+        self._resting = True
+        try:
+            await trio.lowlevel.checkpoint()
+        finally:
+            self._taken = 0
+            if self._waiting:
+                self._waiting.unpark()
+            else:
+                self._resting = False
+
+
 class _Connection:
     """One connection's state: the calls in flight, by id, and the replies that wait to be sent."""
 
     __slots__ = (
         "_backlog", "_changed", "_container", "_container_slots", "_corked", "_finishing", "_gateway", "_idle",
         "_in_flight", "_limits", "_nursery", "_outbox", "_outbox_bytes", "_purse", "_scope", "_send_nowait", "_slots",
-        "_stream", "_writer", "_writing",
+        "_stream", "_turn", "_writer", "_writing",
     )  # fmt: skip
 
     def __init__(self, gateway: Gateway, stream: trio.abc.Stream, container: str) -> None:
@@ -215,6 +259,7 @@ class _Connection:
         self._container = container
         self._container_slots = gateway.calls_of(container)
         self._backlog = gateway.backlog_of(container)
+        self._turn = gateway.turn_of(container)
         self._purse = Purse(gateway.bodies, container)
         self._idle = IdleClock(self._limits.idle_seconds) if self._limits.idle_seconds else None
         self._in_flight: dict[str, Pending | None] = {}
@@ -238,14 +283,15 @@ class _Connection:
         try:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
-                    await self._read()
-                    self._hang_up()
+                    try:
+                        await self._read()
+                    finally:
+                        self._hang_up()  # an answer from now on might want a writer, for which it would be too late
                     self._finishing = True
                     self._changed.unpark_all()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             _log.debug("connection lost", container=self._container)
         finally:
-            self._hang_up()
             self._backlog.bytes -= self._outbox_bytes
             self._outbox_bytes = 0
 
@@ -268,7 +314,6 @@ class _Connection:
         """
         buffer = FrameBuffer(self._limits.frame_max_bytes)
         left = math.inf
-        turn = 0
         while True:
             try:
                 payload = buffer.next_frame()
@@ -280,13 +325,12 @@ class _Connection:
                 left = math.inf
                 if not self._purse.begin(len(payload)):
                     await self._room_for(len(payload))
+                if self._turn.over:
+                    self._uncork()
+                    await self._turn.rest()
+                self._turn.take(len(payload))
                 self._corked = True
                 await self._accept(payload)
-                turn += 1 + len(payload) // _TURN_BYTES
-                if turn >= _TURN_MAX:
-                    turn = 0
-                    self._uncork()
-                    await trio.lowlevel.checkpoint()
                 continue
             self._uncork()
             if not buffer.in_frame:
@@ -307,6 +351,7 @@ class _Connection:
             if not data:
                 return
             buffer.feed(data)
+            del data  # 64 KB, of each idle connection
 
     async def _room_for(self, size: int) -> None:
         """Wait until what all containers hold leaves room for the frame at hand."""
@@ -325,8 +370,9 @@ class _Connection:
 
     async def _accept(self, payload: bytes) -> None:
         """Answer a frame at once, or start its call once there is room for it."""
+        if self._outbox_bytes > self._limits.outbox_max_bytes:
+            self._uncork()  # what waits may go out right here, and then nobody would wake this
         while self._outbox_bytes > self._limits.outbox_max_bytes:
-            self._uncork()
             await self._changed.park()  # bounded: the writer drains the outbox or drops the connection in time
         try:
             call = decode_call(payload)
@@ -393,7 +439,12 @@ class _Connection:
         self._purse.answered(reply.call_id)
         if self._idle is not None:
             self._idle.touch()
-        self._send(reply)
+        try:
+            self._send(reply)
+        except Exception:  # noqa: BLE001 -- raised on, it would end the hub's workers, and every container's calls
+            self._gateway.counters.add("internal_errors", where="gateway")
+            _log.exception("a reply could not be sent; its connection is closed", container=self._container)
+            self._scope.cancel()
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -462,20 +513,27 @@ class _Connection:
                 await self._changed.park()
             batch, self._outbox = memoryview(b"".join(self._outbox)), []
             self._writing = True
-            for at in range(0, len(batch), _SLICE_BYTES):
-                part = batch[at : at + _SLICE_BYTES]
-                with trio.move_on_after(self._limits.send_seconds) as sending:
-                    await self._stream.send_all(part)
-                if sending.cancelled_caught:
-                    self._gateway.counters.add("clients_dropped")
-                    _log.warning("client does not take its replies; dropped", container=self._container)
-                    self._scope.cancel()
-                    return
-                self._outbox_bytes -= len(part)
-                self._backlog.bytes -= len(part)
-                self._changed.unpark_all()
+            if not await self._send_in_time(batch):
+                self._gateway.counters.add("clients_dropped")
+                _log.warning("client does not take its replies; dropped", container=self._container)
+                self._scope.cancel()
+                return
+            del batch  # megabytes, perhaps, and the next may be hours away
             self._writing = False
             self._gateway.paid()
+
+    async def _send_in_time(self, batch: memoryview) -> bool:
+        """Whether the peer took all of it."""
+        for at in range(0, len(batch), _SLICE_BYTES):
+            part = batch[at : at + _SLICE_BYTES]
+            with trio.move_on_after(self._limits.send_seconds) as sending:
+                await self._stream.send_all(part)
+            if sending.cancelled_caught:
+                return False
+            self._outbox_bytes -= len(part)
+            self._backlog.bytes -= len(part)
+            self._changed.unpark_all()
+        return True
 
 
 def _framed(reply: ReplyFrame) -> bytes:

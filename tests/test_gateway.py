@@ -1,9 +1,10 @@
 import socket
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 import pytest
@@ -742,6 +743,17 @@ async def test_an_answer_is_not_held_back_by_a_frame_that_waits_for_room() -> No
         await client.stream.aclose()
 
 
+async def test_what_is_answered_at_once_goes_out_whole_however_little_may_wait() -> None:
+    """What was kept together is more than may wait, and goes out at once: nobody is left to wake the reader."""
+    async with rig(at_once, GatewayLimits(outbox_max_bytes=100)) as made:
+        client, _ = connect_socket(made)
+        ids = [str(n) for n in range(70)]
+        await client.send(*calls(*ids))
+        with trio.fail_after(5):
+            assert list(await client.replies(70)) == ids
+        await client.stream.aclose()
+
+
 async def test_answers_that_come_while_the_writer_waits_stay_in_order() -> None:
     """The socket is full; what is answered later, at once or not, comes after what was answered before."""
 
@@ -852,6 +864,40 @@ def answers_big(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame],
 
 TWO_BIG_REPLIES = GatewayLimits(outbox_max_bytes=1 << 26, backlog_max_bytes=(5 << 20) // 2)
 """There is room for two of them and not for a third."""
+
+
+class Remembering(UnixStream):
+    """Knows what of that which passed through it is still held somewhere."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        super().__init__(connected)
+        self.passed: list[weakref.ref[Any]] = []
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        class Received(bytearray):
+            pass
+
+        data = Received(await super().receive_some(max_bytes))
+        self.passed.append(weakref.ref(data))
+        return cast("bytes", data)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        assert isinstance(data, memoryview)
+        self.passed.append(weakref.ref(data))
+        await super().send_all(data)
+
+
+async def test_an_idle_connection_keeps_nothing_of_what_it_received_or_sent() -> None:
+    async with rig(answers_big) as made:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        stream = Remembering(theirs)
+        client = made.serve(stream, RawClient(UnixStream(ours)))
+        await client.send(*calls("a"))
+        await client.reply()
+        await wait_all_tasks_blocked()
+        assert len(stream.passed) > 2  # the writer sent some
+        assert [ref() for ref in stream.passed if ref() is not None] == []
+        await client.stream.aclose()
 
 
 async def test_a_container_that_leaves_large_replies_unread_gets_no_more_of_them_on_any_connection() -> None:
@@ -979,6 +1025,51 @@ async def test_a_flood_that_is_answered_at_once_keeps_nobody_else_waiting(frame:
         assert turns >= count // turn - 1
 
 
+async def test_a_containers_connections_share_one_turn_and_take_it_one_after_the_other() -> None:
+    """Sixteen connections hold the others up no longer than one does, and none of them is passed over."""
+    taken: list[str] = []
+    most = 0
+
+    def relay(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> None:
+        taken.append(call.call_id)
+        answer(reply_to(call))
+
+    async def other() -> None:
+        nonlocal most
+        while True:
+            before = len(taken)
+            await trio.lowlevel.checkpoint()
+            most = max(most, len(taken) - before)
+
+    async with rig(relay) as made:
+        async with trio.open_nursery() as nursery:
+            pairs = [memory_stream_pair() for _ in range(16)]
+            for index, (ours, _) in enumerate(pairs):
+                await RawClient(ours).send(*(call_of(call_id=f"{index}-{n}") for n in range(64)))
+            clients = [made.serve(theirs, RawClient(ours)) for ours, theirs in pairs]
+            nursery.start_soon(other)
+            for client in clients:
+                await client.replies(64)
+            nursery.cancel_scope.cancel()
+        assert most <= 2 * 32  # in two passes: the other has its turn first in one, and last in the next
+        assert len({call_id.partition("-")[0] for call_id in taken[: 17 * 32]}) == 16
+
+
+async def test_a_connection_that_ends_in_its_containers_rest_lets_the_others_go_on() -> None:
+    for _ in range(10):
+        async with rig(at_once) as made:
+            clients = [made.connect() for _ in range(4)]
+            for client in clients:
+                await client.send(*calls(*(str(n) for n in range(200))))
+            for _ in range(3):
+                await trio.lowlevel.checkpoint()
+            await clients[0].stream.aclose()
+            await clients[1].stream.aclose()
+            with trio.fail_after(5):
+                for client in clients[2:]:
+                    assert len(await client.replies(200)) == 200
+
+
 async def test_a_slot_handed_to_a_connection_that_ends_in_the_same_moment_is_not_lost() -> None:
     for order in range(2):
         relay = Relay(open=False)
@@ -1041,6 +1132,32 @@ async def test_a_sent_write_goes_on_when_its_peer_goes(autojump_clock: MockClock
         nursery.cancel_scope.cancel()
 
 
+async def test_calls_that_end_while_their_connection_does_cost_the_hub_nothing() -> None:
+    """Neither has to be first: each time, tasks take their turns in another order."""
+    counters = Counters()
+    sessions = table_of(session_of("c1", "s-1"))
+    hub = Hub(sessions, counters=counters)
+    hub.wire(ScriptedCaller(takes(1000)))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hub.run)  # unsupervised: a crash would end the test
+        made = Rig(nursery, hub.submit, None)
+        for _ in range(20):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            client = RawClient(UnixStream(ours))
+            async with trio.open_nursery() as serving:
+                serving.start_soon(made.gateway.serve_connection, UnixStream(theirs), "c1")
+                await client.send(*calls("a", "b", "c", "d"))
+                await wait_all_tasks_blocked()
+                hub.unbound("s-1")
+                serving.cancel_scope.cancel()
+            await wait_all_tasks_blocked()
+            assert hub.in_flight == 0
+            assert made.gateway.calls_of("c1").free == made.gateway.limits.calls_per_container
+            await client.stream.aclose()
+        assert counters.total("internal_errors") == 0
+        nursery.cancel_scope.cancel()
+
+
 class Breaking(trio.abc.Stream):
     """A stream whose operations raise what they are given."""
 
@@ -1083,6 +1200,29 @@ async def test_whatever_a_stream_raises_stays_within_its_connection(at: str, err
     assert gateway.connections_of("c1") == 0
     expected = isinstance(error, trio.BrokenResourceError) and at != "close"
     assert counters.total("internal_errors", where="gateway") == (0 if expected else 1)
+
+
+async def test_an_error_in_sending_an_answer_costs_its_connection_and_not_whoever_answers(events: Logged) -> None:
+    class Bug(UnixStream):
+        def send_nowait(self, data: bytes | memoryview) -> int:
+            raise ValueError("bug")
+
+    answers: list[Callable[[], None]] = []
+
+    def relay(session_id: str, call: ForgeCall, answer: Callable[[ReplyFrame], None]) -> Pending:
+        answers.append(lambda: answer(reply_to(call)))
+        return Forsaken()
+
+    async with rig(relay) as made:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        client = made.serve(Bug(theirs), RawClient(UnixStream(ours)))
+        await client.send(*calls("a"))
+        await wait_all_tasks_blocked()
+        answers[0]()  # raises nothing
+        assert await client.reply_or_end() is None
+        assert made.counters.total("internal_errors", where="gateway") == 1
+        assert [event["exc_info"] for event in events if event["log_level"] == "error"] == [True]
+        await client.stream.aclose()
 
 
 async def test_cancelling_a_connection_passes(autojump_clock: MockClock) -> None:

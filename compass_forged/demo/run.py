@@ -23,9 +23,11 @@ from compass_forged.agent import connect
 from compass_forged.config import BudgetConfig, Config, ForgeConfig, TokenPlace
 from compass_forged.control.client import ControlClient
 from compass_forged.daemon import Daemon, serve
-from compass_forged.demo.scenes import REPO, Agent, World, play
+from compass_forged.demo.scenes import REPO, TEAM, Agent, World, play
 from compass_forged.demo.show import SceneFailed, Stage
 from compass_forged.emulator.app import Forge, ForgeSettings
+from compass_forged.emulator.linear_app import LinearForge, LinearSettings
+from compass_forged.emulator.linear_seed import default_linear_seed, random_linear_token
 from compass_forged.emulator.seed import default_seed, random_token
 from compass_forged.emulator.server import serve_forge
 from compass_forged.errors import ForgedError, StartError
@@ -136,15 +138,18 @@ async def _demo_until_signal(stage: Stage, place: Path, keep: bool) -> None:  # 
 
 async def _demo(stage: Stage, place: Path, *, keep: bool) -> None:
     stage.say(
-        "This runs on this machine alone: a private Postgres, a forge that stands in for GitHub, the daemon, "
+        "This runs on this machine alone: a private Postgres, forges that stand in for GitHub and Linear, the daemon, "
         "and two containers' sockets with an agent at each."
     )
     tokens = {"forge-author": random_token(), "forge-reviewer": random_token()}
     control_token = secrets.token_urlsafe(16)
     forge = Forge(default_seed(tokens), settings=ForgeSettings(control_token=control_token))
-    async with serve_forge(forge) as url:
+    tokens["linear"] = random_linear_token()
+    linear = LinearForge(default_linear_seed(tokens["linear"]), settings=LinearSettings(control_token=control_token))
+    async with serve_forge(forge) as url, serve_forge(linear) as linear_url:
         stage.say(f"  ✓ the bundled forge listens on {url}, with the repository {REPO}")
-        config = _configuration(place, url, tokens)
+        stage.say(f"  ✓ its Linear half listens on {linear_url}, with the team {TEAM}")
+        config = _configuration(place, url, linear_url, tokens)
         async with _running(stage, config) as daemon:
             await _containers(stage, daemon)
             sockets = daemon.run_dir / "containers"
@@ -154,13 +159,13 @@ async def _demo(stage: Stage, place: Path, *, keep: bool) -> None:
                 connect(sockets / "stray" / SOCKET_NAME) as stray,
             ):
                 agents = Agent("scout", stage, scout), Agent("mole", stage, mole), Agent("stray", stage, stray)
-                await play(World(stage, forge, daemon, *agents))
+                await play(World(stage, forge, linear, daemon, *agents))
             if keep:
                 await _stay(stage, daemon, url, control_token)
     stage.say("\nStopped. Nothing is left behind.")
 
 
-def _configuration(place: Path, url: str, tokens: dict[str, str]) -> Config:
+def _configuration(place: Path, url: str, linear_url: str, tokens: dict[str, str]) -> Config:
     files = {}
     for login, token in tokens.items():
         files[login] = place / login
@@ -178,7 +183,10 @@ def _configuration(place: Path, url: str, tokens: dict[str, str]) -> Config:
                 base_url=url,
                 author=TokenPlace(file=str(files["forge-author"])),
                 reviewer=TokenPlace(file=str(files["forge-reviewer"])),
-            )
+            ),
+            ForgeConfig(
+                provider="linear", host="linear.app", base_url=linear_url, author=TokenPlace(file=str(files["linear"]))
+            ),
         ],
         budget=BudgetConfig(write_burst=20),
     )

@@ -14,6 +14,7 @@ from compass_forged.agent import AgentTool, ForgeBroker, ForgeCall, ForgeToolErr
 from compass_forged.daemon import Daemon
 from compass_forged.demo.show import SceneFailed, Stage
 from compass_forged.emulator.app import Forge
+from compass_forged.emulator.linear_app import LinearForge
 from compass_forged.emulator.script import Rule
 from compass_forged.listener import SOCKET_NAME
 from compass_forged.wire.codec import encode_call
@@ -21,9 +22,10 @@ from compass_forged.wire.frames import encode_frame
 from compass_forged.wire.schema import CreateIssue
 
 REPO: Final = "acme/site"
+TEAM: Final = "ENG"
 _ISSUES: Final = "/repos/acme/site/issues"
 _WAIT_SECONDS: Final = 10.0
-_NUMBER: Final = re.compile(r"#([0-9]+) in acme/site")
+_NUMBER: Final = re.compile(r"#([0-9]+) in (?:acme/site|ENG)\b")
 
 
 class Agent:
@@ -57,6 +59,7 @@ class World:
 
     stage: Stage
     forge: Forge
+    linear: LinearForge
     daemon: Daemon
     scout: Agent
     mole: Agent
@@ -82,7 +85,7 @@ class World:
         return sum(issue.title == title for issue in repo.issues.values())
 
     async def create(self, agent: Agent, tool: str, parameters: Mapping[str, object], told: str) -> int:
-        """Have an agent create something in the demo's repository; its number."""
+        """Have an agent create something, in the demo's repository unless it says where; its number."""
         text = await agent.use(tool, {"repo": REPO, **parameters}, told)
         self.opened.append(number_in(text))
         return self.opened[-1]
@@ -114,6 +117,7 @@ async def play(world: World) -> None:
     await _big(world)
     await _read_back(world, opened)
     await _review(world)
+    await _on_linear(world, opened)
     await _unbound(world)
     await _index(world)
 
@@ -270,6 +274,39 @@ async def _review(world: World) -> None:
         "scout reads the verdict in its tools' own words, and the comment at its line",
         true=": request_changes, agent mole of bob" in read and "at line 1\npath: src/page.js\n" in read,
     )
+
+
+async def _on_linear(world: World, opened: int) -> None:
+    stage = world.stage
+    stage.scene("scout opens an issue on Linear, and asks for what Linear has not")
+    on_linear = {"repo": TEAM, "forge_provider": "linear"}
+    title, text = "Tell users of slow networks", f"The cause is {REPO}#{opened}.\n\n- write\n- send\n"
+    parameters = {**on_linear, "title": title, "body": text, "labels": ["bug"]}
+    told = f"forge_provider='linear', repo={TEAM!r}, title={title!r}"
+    number = await world.create(world.scout, "forge_create_issue", parameters, told)
+    held = world.linear.state.issue(f"{TEAM}-{number}")
+    stage.body(f"what stands on Linear, {TEAM}-{number}", held.description or "")
+    claim = owner.parse(held.description or "")
+    stage.shows(
+        "the same header, under the application's one name",
+        true=claim is not None and claim.agent == "scout" and held.author.as_user == "Compass",
+    )
+    read = await world.mole.use("forge_get_issue", {**on_linear, "issue_number": number})
+    stage.shows(
+        "mole reads it as it reads GitHub's: without the header, its author verified",
+        true="compass:owner" not in read and "agent scout of ada in session s-scout-1 (verified)" in read,
+    )
+    before = world.linear.log.count()
+    try:
+        await world.scout.use("forge_create_pull_request", {**on_linear, "title": title, "head_ref": "topic"})
+    except ForgeToolError as error:
+        stage.answered(str(error), refused=True)
+        stage.shows(
+            "a pull request is refused by name, and Linear hears nothing of it",
+            true=error.code == "unimplemented" and world.linear.log.count() == before,
+        )
+        return
+    raise SceneFailed("a pull request was opened on Linear")
 
 
 async def _unbound(world: World) -> None:

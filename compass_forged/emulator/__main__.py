@@ -93,8 +93,7 @@ def main(port: int, linear_port: int, seed_file: Path | None, folder: Path | Non
         linear_token = random_linear_token()
         write_private(place / "token-linear", linear_token)
         announcement["linear_token_file"] = str(place / "token-linear")
-        settings = LinearSettings(control_token=control_token)
-        linear = LinearForge(default_linear_seed(linear_token), settings=settings)
+        linear = LinearForge(default_linear_seed(linear_token), settings=LinearSettings(control_token=control_token))
         try:
             trio.run(run, forge, linear, port, linear_port, announcement)
         except* OSError as errors:

@@ -18,7 +18,7 @@ _ESCAPED: Final = re.compile(r"(?<!\\)([~|])")
 
 
 def rewritten(text: str) -> str:
-    """``text`` as it is read back. What has been read back once comes back unchanged."""
+    """``text`` as it is read back."""
     lines: list[str] = []
     fence = ""
     for line in _without_comments(text.replace("\r\n", "\n")).split("\n"):
@@ -44,15 +44,16 @@ def _plain_line(line: str) -> str:
     if _UNDERLINED.match(line) and line.startswith("-"):
         return "***"
     line = _HEADING_END.sub(r"\1", _BULLET.sub(r"\1* ", line)).rstrip()
-    spans: list[str] = []
+    parts: list[str] = []
+    at = 0
+    for span in _SPAN.finditer(line):
+        parts += [_escaped(line[at : span.start()]), span[0]]
+        at = span.end()
+    return "".join(parts) + _escaped(line[at:])
 
-    def keep(found: re.Match[str]) -> str:
-        spans.append(found[0])
-        return f"\0{len(spans) - 1}\0"
 
-    held = _SPAN.sub(keep, line)
-    held = _ESCAPED.sub(r"\\\1", _TAG.sub("", held))
-    return re.sub(r"\0([0-9]+)\0", lambda found: spans[int(found[1])], held)
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(r"\\\1", _TAG.sub("", text))
 
 
 def _single_blanks(text: str) -> str:

@@ -328,11 +328,11 @@ class ForgeHttp:
     def _raise_refusal(self, answer: HttpAnswer) -> None:
         refusal = None if answer.status in REDIRECTS else self._dialect.refusal(answer)
         if refusal is not None:
-            if answer.status in _HIDDEN:  # the agent is told neither of the two
+            if isinstance(refusal, ForgeStatus) and refusal.status in _HIDDEN:  # the agent is told neither of the two
                 log.warning(
                     "the forge refuses",
                     gate=self._gate.statistics().name,
-                    status=answer.status,
+                    status=refusal.status,
                     why=str(refusal),
                     **self._dialect.wanted(answer),
                 )

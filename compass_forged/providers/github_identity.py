@@ -7,12 +7,11 @@ former; an App's account is named after its slug.
 import msgspec
 
 from compass_forged.errors import BadAnswer, ForgeStatus
-from compass_forged.ports import CallContext
 from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.github_app import AppToken
 from compass_forged.providers.github_dialect import detail_of
 from compass_forged.providers.http import HttpAnswer, HttpRequest
-from compass_forged.providers.identity import Identity
+from compass_forged.providers.identity import Identity, own_context
 
 USER_REQUEST = HttpRequest("GET", ("user",))
 _BY_INTEGRATION = "resource not accessible by integration"
@@ -24,21 +23,7 @@ class _User(msgspec.Struct):
     login: str
 
 
-class _Reading:
-    """The guard of a read: nothing goes out that could not be taken back."""
-
-    sent = False
-
-    async def sending(self) -> None:
-        """Never called: a read has no such moment."""
-
-
 _user_decoder = msgspec.json.Decoder(_User)
-
-
-def own_context() -> CallContext:
-    """The context of a read that the daemon makes on its own behalf."""
-    return CallContext(container="", guard=_Reading())
 
 
 async def learn_identity(http: ForgeHttp) -> Identity:

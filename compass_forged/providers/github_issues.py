@@ -14,20 +14,17 @@ from urllib.parse import urlencode
 import msgspec
 
 from compass_forged.errors import BadCursor, ForgeStatus, IsPullRequest
+from compass_forged.providers.answers import Items, bad, decode, decode_items, utc_time
 from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.github_answers import (
     COUNT_MAX,
     PAGE,
     PAGE_SMALL,
-    Items,
     Label,
     OwnAccount,
     User,
     account,
-    bad,
     check_ids,
-    decode,
-    decode_items,
     expect_author,
     expect_number,
     expect_place,
@@ -37,7 +34,6 @@ from compass_forged.providers.github_answers import (
     page_words,
     place,
     repo_path,
-    utc_time,
 )
 from compass_forged.providers.http import HttpRequest
 from compass_forged.wire.schema import (

@@ -6,18 +6,15 @@ from typing import Final
 import msgspec
 
 from compass_forged.errors import ForgeStatus
+from compass_forged.providers.answers import Items, bad, decode, decode_items, utc_time
 from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.github_answers import (
     COUNT_MAX,
-    Items,
     Label,
     OwnAccount,
     User,
     account,
-    bad,
     check_ids,
-    decode,
-    decode_items,
     expect_author,
     expect_number,
     expect_repo,
@@ -25,7 +22,6 @@ from compass_forged.providers.github_answers import (
     place,
     repo_path,
     same_login,
-    utc_time,
 )
 from compass_forged.providers.http import HttpRequest
 from compass_forged.wire.schema import CreatePullRequest, ForgeRef, PullRequest

@@ -5,16 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from compass_forged.providers.answers import Items, decode_items, utc_time
 from compass_forged.providers.caller import ForgeAnswer
-from compass_forged.providers.github_answers import (
-    Items,
-    User,
-    account,
-    decode_items,
-    expect_place,
-    repo_path,
-    utc_time,
-)
+from compass_forged.providers.github_answers import User, account, expect_place, repo_path
 from compass_forged.providers.http import HttpRequest
 from compass_forged.wire.schema import ARTIFACT_NUMBER_MAX, Comment, ReviewThread
 

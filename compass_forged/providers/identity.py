@@ -13,7 +13,7 @@ import trio
 
 from compass_forged.errors import CallError, ConfigError, ForgeError, ForgeUnavailable
 from compass_forged.observability import get_logger
-from compass_forged.ports import Role
+from compass_forged.ports import CallContext, Role
 from compass_forged.providers.credentials import Credential
 
 LEARN_SECONDS: Final = 10.0
@@ -59,6 +59,20 @@ class Identity:
         if "installation" in {self.kind, other.kind}:
             return True if "user" in {self.kind, other.kind} else None
         return (self.kind, self.id) != (other.kind, other.id)
+
+
+class _Reading:
+    """The guard of a read: nothing goes out that could not be taken back."""
+
+    sent = False
+
+    async def sending(self) -> None:
+        """Never called: a read has no such moment."""
+
+
+def own_context() -> CallContext:
+    """The context of a read that the daemon makes on its own behalf."""
+    return CallContext(container="", guard=_Reading())
 
 
 Learn: TypeAlias = Callable[[], Awaitable[Identity]]

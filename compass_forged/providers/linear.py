@@ -23,8 +23,8 @@ from compass_forged.errors import (
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers import linear_issues as issues
+from compass_forged.providers.answers import left_out
 from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer, ForgeHttp
-from compass_forged.providers.github_answers import left_out
 from compass_forged.providers.identity import Identity
 from compass_forged.providers.linear_actor import Actor
 from compass_forged.providers.linear_answers import team_key
@@ -107,6 +107,11 @@ class LinearProvider:
     def http(self) -> ForgeHttp:
         """The caller, for its gate's ``statistics`` and its credential's ``broken``."""
         return self._http
+
+    @property
+    def writes_as(self) -> str:
+        """The name that a write would stand under now; "" where that is the credential's own, or nothing is known."""
+        return self._actor.words().get("createAsUser", "")
 
     def canonical_repo(self, repo: str) -> str:
         """The team's key in upper case.

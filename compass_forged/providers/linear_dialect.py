@@ -108,7 +108,7 @@ class LinearDialect:
         return ForgeUnavailable(f"the forge answered {status}", outcome="unknown")
 
     def wanted(self, answer: HttpAnswer) -> Mapping[str, str]:  # noqa: ARG002 -- the port's shape
-        """Linear's headers name no permissions."""
+        """No header says what a credential lacks; the refusal's own words do."""
         return {}
 
     def place_request(self, path: tuple[str, ...]) -> HttpRequest | None:  # noqa: ARG002 -- the port's shape

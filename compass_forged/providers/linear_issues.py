@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from compass_forged.errors import BadArgument, BadCursor, ForgeStatus
+from compass_forged.providers.answers import bad, left_out, read_items, utc_time
 from compass_forged.providers.caller import ForgeAnswer
-from compass_forged.providers.github_answers import bad, left_out, read_items, utc_time
 from compass_forged.providers.http import HttpRequest
 from compass_forged.providers.linear_answers import (
     EXACT_MAX,

@@ -104,11 +104,12 @@ class Teams:
         team = _first(TEAM_BY_KEY, await self._http.read(query(TEAM_BY_KEY, key=key), context))
         if team is not None and team.key.upper() != key:
             team = None  # not what was asked for
-        before = self._known.pop(key, None)
+        before = self._known.get(key)
         if team is None and before is not None:
             team = _first(TEAM_BY_ID, await self._http.read(query(TEAM_BY_ID, id=before[0].id), context))
             if team is not None and team.id != before[0].id:
                 team = None
+        self._known.pop(key, None)
         if team is not None:
             self._known[key] = (team, trio.current_time() + FRESH_SECONDS)
             if len(self._known) > TEAMS_MAX:

@@ -55,6 +55,9 @@ Key: TypeAlias = tuple[int, str]
 
 MEMOS_AT_HAND: Final = 2048
 """So many memos are kept in memory, the least recently asked for go first: a replay of theirs asks no store."""
+_LONG_CHARS: Final = 4096
+"""Longer bodies are stamped one in each pass of the loop: the store may answer for many creates at once, and a body
+that was made for it takes a microsecond a character."""
 _RECORD_RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 _UNRECORDABLE: Final = (StoreConflict, ValueRefused, SchemaMismatch)
 """What no later attempt would mend."""
@@ -89,6 +92,7 @@ class Creates:
         self._counters = counters
         self._limits = limits
         self._check_create = check_create
+        self._stamping = trio.StrictFIFOLock()
         self._flights: dict[Key, _Flight] = {}
         self._at_hand: OrderedDict[Key, AuthoredArtifact] = OrderedDict()
         # Bounded by the creates that were in flight when the store went away: no other is let through.
@@ -162,7 +166,7 @@ class Creates:
         if self._check_create is not None:
             self._check_create()
         ref = self._ref(bound, key)
-        stamped = msgspec.structs.replace(arm, body=bound.stamp(arm.body, ref=ref))  # 6. stamp
+        stamped = msgspec.structs.replace(arm, body=await self._stamp(bound, arm.body, ref))  # 6. stamp
         if key:
             bound.context.create_id = create_id(self._ref_secret, agent_id=key[0], client_request_id=key[1])
         try:
@@ -175,6 +179,13 @@ class Creates:
         made.attribution = Attribution(author.agent, author.owner, author.session, verified=recorded)
         made.body = owner.strip(cut(bound, made.body, self._counters))  # 9. result
         return _result(made)
+
+    async def _stamp(self, bound: BoundCall, body: str, ref: str) -> str:
+        if len(body) <= _LONG_CHARS:
+            return bound.stamp(body, ref=ref)
+        async with self._stamping:  # bounded by the call's own deadline
+            await trio.lowlevel.checkpoint()
+            return bound.stamp(body, ref=ref)
 
     async def _found(
         self,
@@ -190,11 +201,15 @@ class Creates:
             PullRequestExists: it is not, or nobody can tell.
         """
         found = refused.found
-        if found is None or not isinstance(arm, CreatePullRequest):
-            raise refused
-        by_ref = key is not None and _carries(found, bound, self._ref(bound, key))
-        if not by_ref and not await self._holds(bound, found):
-            raise refused
+        try:
+            if found is None or not isinstance(arm, CreatePullRequest):
+                raise refused
+            by_ref = key is not None and _carries(found, bound, self._ref(bound, key))
+            if not by_ref and not await self._holds(bound, found):
+                raise refused
+        finally:
+            # An error that a frame of its own traceback holds is a cycle, and with it stays what the call held.
+            del refused
         standing = _as_it_stands(arm, found)
         fingerprint = request_fingerprint(bound.entry.provider, bound.entry.host, bound.repo, standing)
         artifact = _artifact(bound, found, key, fingerprint if key else None)

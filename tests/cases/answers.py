@@ -223,6 +223,20 @@ async def not_ready(_case: Case) -> None:
         assert (later.code, later.retry_after_ms > 0) == ("unavailable", True), part
 
 
+async def tags_that_are_not_repeated(case: Case) -> None:
+    """An answer that still holds keeps its tag, whether or not the forge repeats it."""
+    unchanged = case.input["forge"][0]
+    assert "etag" not in unchanged["headers"]
+    again = [answer(unchanged["status"], None, unchanged["headers"]) for _ in range(2)]
+    github, forge = new_github(answer(200, issue(), {"etag": 'W/"A"'}), *again)
+    desk = Desk(github)
+    for _ in range(3):
+        read = await desk.ask(READ)
+        assert isinstance(read, IssueResult), read
+        assert read.issue.title == "Issue 7"
+    assert [request.headers.get("if-none-match") for request in forge.requests] == [None, 'W/"A"', 'W/"A"']
+
+
 async def no_content(_case: Case) -> None:
     """A list without content is an empty one; one of no bytes is none."""
     assert (await listed(answer(204))).items == []

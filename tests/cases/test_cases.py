@@ -13,7 +13,7 @@ from tests.support.cases import Case, Entry, Replay, read_cases
 CASES = {row["id"]: Case(**row) for row in read_cases(Path(__file__).with_name("cases.jsonl"))}
 CORPUS = Path(__file__).parents[3] / "shared" / "cases" / "corpus.jsonl"
 
-_NO_LINEAR = "there is no Linear provider yet: a call to it is not_found and sends nothing"
+_NO_LINEAR = "test_linear_cases replays it over Linear; here a call to one that is not configured sends nothing"
 _NO_QUOTING = (
     "the library offers no helper that quotes a forge's text, so there is none to neutralise mentions in: what an "
     "agent writes goes out byte for byte, and whom it may reach is the forge's and the scope's matter"
@@ -55,8 +55,8 @@ TABLE: dict[str, Entry] = {
     "C070": Entry(process=(cancelling.sigterm_under_load,)),
     "C076": Entry(
         virtual=(clocks.linear_is_not_there, clocks.unusable_retry_times),
-        otherwise="there is no Linear provider yet: a call to it is not_found and sends nothing. The fault is the same "
-        "for GitHub's limits, and is replayed there",
+        otherwise="test_linear_cases replays it over Linear; here a call to one that is not configured is not_found "
+        "and sends nothing. The fault is the same for GitHub's limits",
     ),
     "C080": Entry(virtual=(clocks.linear_is_not_there,), otherwise=_NO_LINEAR),
     "C081": Entry(virtual=(clocks.linear_is_not_there,), otherwise=_NO_LINEAR),
@@ -185,7 +185,9 @@ TABLE: dict[str, Entry] = {
     "C239": Entry(virtual=(answers.not_ready,)),
     "C240": Entry(virtual=(answers.no_content,)),
     "C241": Entry(virtual=(clocks.offset_dates, clocks.dates_that_are_none), otherwise="closed_at is not shown"),
-    "C243": Entry(virtual=(clocks.subscriptions_deliver_nothing,), otherwise=_NOTHING_IS_DELIVERED),
+    "C243": Entry(
+        virtual=(answers.tags_that_are_not_repeated,), otherwise="nothing is polled yet: an agent's reads stand for it"
+    ),
     "C249": Entry(real=(cancelling.failures_keep_their_kind,)),
     "C250": Entry(virtual=(clocks.linear_is_not_there,), otherwise=_NO_LINEAR),
     "C252": Entry(virtual=(clocks.linear_is_not_there,), otherwise=_NO_LINEAR),

@@ -23,6 +23,17 @@ def peer() -> Iterator[Peer]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def linear_peer() -> Iterator[Peer]:
+    try:
+        node = find_node()
+        entry = installed(node, cache_dir())
+    except PeerUnavailable as error:
+        pytest.skip(str(error))
+    with running(node, entry, SEED, token="lin_test_app", login="forge-app", service="linear") as started:
+        yield started
+
+
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A short path: a socket's must fit into 107 bytes, and pytest's own folders can be longer."""

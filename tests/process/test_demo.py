@@ -83,6 +83,9 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(demo: Demo) -> None:
         "read back it is cut",
         "the forge counts it",
         "scout reads the verdict in its tools' own words, and the comment at its line",
+        "the same header, under the application's one name",
+        "mole reads it as it reads GitHub's",
+        "a pull request is refused by name, and Linear hears nothing of it",
         "one row for each issue and pull request that an agent opened",
     ):
         assert f"✓ {claim}" in said

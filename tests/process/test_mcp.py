@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -103,6 +104,28 @@ def test_a_daemon_that_is_not_there_is_one_line_and_a_code(where: Place, monkeyp
     assert done.stdout == ""
 
 
+def test_an_interrupt_ends_it_without_a_traceback(where: Place) -> None:
+    path = where.root / "forge.sock"
+    with scripted_daemon(path, answering):
+        process = subprocess.Popen(
+            [*CLI, "--socket", str(path)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        with process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdin.write(b"no json\n")
+            process.stdin.flush()
+            assert b"-32700" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            assert process.stderr.read() == b""
+
+
 @pytest.mark.parametrize("arguments", [[], ["--socket", "a", "--gateway"], ["--sock", "a"]])
 def test_a_wrong_option_is_a_usage_error(arguments: list[str]) -> None:
     done = run_cli("mcp", *arguments)
@@ -196,10 +219,13 @@ class Gateway:
         self.process.terminate()
         return self.process.wait(30)
 
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+
     def close(self) -> None:
         if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(30)
+            self.stop()
 
 
 def wait_for(condition: Callable[[], bool], log: Path) -> None:
@@ -371,7 +397,7 @@ async def test_there_is_one_gateway_and_it_leaves_nothing(where: Place) -> None:
         # One that was killed leaves its socket; the next one takes its place.
         killed = Gateway(where)
         await aside(wait_for, world.mcp("scout").is_socket, killed.log)
-        killed.close()
+        killed.kill()
         assert world.mcp("scout").is_socket()
         again = Gateway(where)
         try:

@@ -22,6 +22,7 @@ from compass_forged.errors import (
     ForgeUnavailable,
     RateLimited,
 )
+from compass_forged.providers import linear_teams
 from compass_forged.providers.credentials import EnvToken
 from compass_forged.providers.http import BODY_MAX_BYTES
 from compass_forged.providers.linear import LinearProvider
@@ -51,13 +52,13 @@ LISTING = ListIssues(repo="ENG")
 NOT_FOUND = graph_error("Entity not found: Issue", type="invalid input", code="INPUT_ERROR")
 
 
-def created(*errors: dict[str, object], success: bool = True, **issue: object) -> Any:
+def created(*errors: dict[str, object], success: bool = True, **issue: Any) -> Any:
     """A handler that answers a create with the id that it carried."""
 
     async def handler(request: httpx.Request) -> httpx.Response:
         await trio.lowlevel.checkpoint()
         given = sent(request)["input"]
-        made = issue_json(**{"issue_id": given["id"], "title": given["title"], **issue})  # type: ignore[arg-type]
+        made = issue_json(**{"issue_id": given["id"], "title": given["title"], **issue})
         return graphql({"issueCreate": {"success": success, "issue": made}}, *errors)
 
     return handler
@@ -156,6 +157,8 @@ async def test_a_create_carries_what_it_must_and_nothing_else() -> None:
         created(url="ftp://linear.app/acme/issue/ENG-7"),
         created(url="https://user@linear.app/acme/issue/ENG-7"),
         created(url=""),
+        created(url="https://linear.app/acmé/issue/ENG-7"),
+        created(url="https://[linear.app/issue/ENG-7"),
         created(identifier="ENG-0"),
         created(identifier="ENG"),
         created(identifier=f"ENG-{2**63}"),
@@ -228,7 +231,7 @@ async def test_a_definite_no_is_told_and_nothing_is_looked_for(
 async def test_a_comment_is_checked_for_its_id_its_issue_and_its_page(autojump_clock: MockClock) -> None:
     place = {"id": ISSUE_ID, "identifier": "ENG-7", "trashed": None, "team": {"id": TEAM_ID, "key": "ENG"}}
 
-    def commented(**more: object) -> Any:
+    def commented(*, success: bool = True, **more: object) -> Any:
         async def handler(request: httpx.Request) -> httpx.Response:
             await trio.lowlevel.checkpoint()
             made = {
@@ -237,7 +240,7 @@ async def test_a_comment_is_checked_for_its_id_its_issue_and_its_page(autojump_c
                 "issue": {"id": ISSUE_ID},
                 **more,
             }
-            return graphql({"commentCreate": {"success": True, "comment": made}})
+            return graphql({"commentCreate": {"success": success, "comment": made}})
 
         return handler
 
@@ -245,13 +248,15 @@ async def test_a_comment_is_checked_for_its_id_its_issue_and_its_page(autojump_c
     ref = await provider.comment_on_issue(COMMENT, new_context()[0])
     assert ref.url == "https://linear.app/c"
     assert sent(forge.requests[2])["input"] == {"id": ref.comment_id, "issueId": ISSUE_ID, "body": STAMPED}
-    nothing = graphql({"comments": {"nodes": []}})
-    for wrong in ({"id": "other"}, {"issue": {"id": "other"}}, {"url": None}):
-        provider, _ = scripted(team_answer(), issues_answer(place), commented(**wrong), nothing, nothing)
+    provider, _ = scripted(team_answer(), issues_answer(place), commented(issue=None))
+    assert (await provider.comment_on_issue(COMMENT, new_context()[0])).url == "https://linear.app/c"
+    wrongs: list[dict[str, Any]] = [{"id": "other"}, {"issue": {"id": "other"}}, {"url": None}, {"success": False}]
+    for wrong in wrongs:
+        nothing = [graphql({"comments": {"nodes": []}}) for _ in range(2)]
+        provider, _ = scripted(team_answer(), issues_answer(place), commented(**wrong), *nothing)
         with pytest.raises(BadAnswer) as failed:
             await provider.comment_on_issue(COMMENT, new_context()[0])
         assert failed.value.outcome == "unknown"
-        nothing = graphql({"comments": {"nodes": []}})
 
 
 # --- reads ----------------------------------------------------------------------------------------------------------
@@ -277,8 +282,8 @@ async def read(*script: Any) -> Any:
         ({"creator": None}, GHOST),
     ],
 )
-async def test_an_author_is_whom_the_answer_names(who: dict[str, object], author: ForgeAccount) -> None:
-    assert (await read(issues_answer(issue_json(**who)))).author == author  # type: ignore[arg-type]
+async def test_an_author_is_whom_the_answer_names(who: dict[str, Any], author: ForgeAccount) -> None:
+    assert (await read(issues_answer(issue_json(**who)))).author == author
 
 
 async def test_what_may_be_null_is_no_trouble() -> None:
@@ -387,6 +392,13 @@ async def test_a_page_that_is_too_large_is_read_in_smaller_ones() -> None:
     assert [sent(request)["first"] for request in forge.requests[1:]] == [10, 5, 3]
 
 
+async def test_one_issue_that_is_too_large_by_itself_is_told_as_such() -> None:
+    huge = [answer(200, b" " * (BODY_MAX_BYTES + 1)) for _ in range(2)]
+    provider, _ = scripted(team_answer(), *huge)
+    with pytest.raises(BadAnswer, match="is over"):
+        await provider.list_issues(ListIssues(repo="ENG", limit=2), new_context()[0])
+
+
 @pytest.mark.parametrize(
     "cursor", ["x", "l1~0000000000000000~c1", "l1~~c", "i1~0000000000000000~0~page=2", "l1~0000000000000000~" + "é"]
 )
@@ -420,6 +432,37 @@ async def test_a_team_that_is_not_the_one_asked_for_is_none(nodes: list[object])
     with pytest.raises(ForgeStatus) as refused:
         await create(provider)
     assert (refused.value.status, refused.value.outcome) == (404, "not_sent")
+
+
+async def test_why_something_is_not_there_is_for_the_log_alone() -> None:
+    provider, _ = scripted(team_answer(), graphql(None, graph_error("this team is private", type="forbidden")))
+    with structlog.testing.capture_logs() as logs, pytest.raises(ForgeStatus):
+        await provider.get_issue(READ, new_context()[0])
+    (line,) = [line for line in logs if line["event"] == "the forge refuses"]
+    assert (line["status"], "this team is private" in line["why"]) == (403, True)
+
+
+async def test_a_team_that_answers_under_another_id_is_not_the_one_that_was_renamed(autojump_clock: MockClock) -> None:
+    nothing = graphql({"teams": {"nodes": []}})
+    provider, _ = scripted(
+        team_answer(), issues_answer(issue_json()), nothing, graphql({"teams": {"nodes": [{"id": "x", "key": "CORE"}]}})
+    )
+    await provider.get_issue(READ, new_context()[0])
+    await trio.sleep(301)
+    with pytest.raises(ForgeStatus, match="404"):
+        await provider.get_issue(READ, new_context()[0])
+
+
+async def test_no_more_teams_are_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_teams, "TEAMS_MAX", 2)
+    script: list[Any] = []
+    for key in ("A", "B", "C", "A"):
+        place = {"id": TEAM_ID, "key": key}
+        script += [team_answer(key), issues_answer(issue_json(f"{key}-7", team=place))]
+    provider, forge = scripted(*script)
+    for key in ("A", "B", "C", "A"):
+        await provider.get_issue(GetIssue(repo=key, issue_number=7), new_context()[0])
+    assert len(forge.requests) == 8
 
 
 async def test_a_limit_at_the_look_up_of_a_team_is_no_missing_team() -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compass_forged.budget import DELAY_MAX_SECONDS, Budget, BudgetSettings
+from compass_forged.budget import DELAY_MAX_SECONDS, Budget, BudgetSettings, Kind
 from compass_forged.errors import BadRequest, ForgeError, ForgePrecondition, ForgeStatus, ForgeUnavailable
 from compass_forged.providers.caller import Limit
 from compass_forged.providers.http import HttpAnswer, HttpRequest
@@ -146,8 +146,9 @@ def test_either_limit_shuts_the_gate_at_its_reserve(requests: int, points: int, 
     budget = Budget(BudgetSettings(reserve=10))
     budget.spend("read", "core", 0.0)
     budget.settle("read", "core", 0.0, reading=DIALECT.reading(HttpAnswer(200, headers(requests, points))))
-    for kind in ("read", "write"):
-        delay = budget.opens_in(kind, "core", 0.0)  # type: ignore[arg-type] -- both are kinds
+    kinds: tuple[Kind, ...] = ("read", "write")
+    for kind in kinds:
+        delay = budget.opens_in(kind, "core", 0.0)
         assert (delay == 0) is opens
         assert delay <= 1801.5
 

@@ -438,7 +438,12 @@ async def test_a_renamed_team_is_told_by_its_new_key(autojump_clock: MockClock) 
     with pytest.raises(ForgeStatus, match="404"):
         await linear.get_issue(GetIssue(repo="ENG", issue_number=1), keyed(may_touch=lambda repo: repo == "ENG"))
 
+    with pytest.raises(ForgeStatus, match="404") as refused:
+        await linear.create_issue(CREATE, keyed(may_touch=lambda repo: repo == "ENG"))
+
     assert (before.repo, made.repo, made.number) == ("CORE", "CORE", 2)
+    assert refused.value.outcome == "not_sent"
+    assert forge.state.commits["issue"] == 1
 
 
 async def test_a_key_that_another_team_has_taken_means_that_team(autojump_clock: MockClock) -> None:
@@ -564,6 +569,20 @@ async def test_a_persons_key_is_degraded_with_one_line(autojump_clock: MockClock
     assert forge.state.issue("ENG-2").author.as_user is None
     assert made.author is not None
     assert made.author.login == "Mona & Co"
+
+
+async def test_a_replay_under_the_configured_name_is_one_and_no_refusal_of_the_name(autojump_clock: MockClock) -> None:
+    forge = new_forge()
+    linear = on_forge(forge)
+    await linear.learn_identity()
+    with structlog.testing.capture_logs() as logs:
+        made = [await linear.create_issue(CREATE, keyed()) for _ in range(2)]
+        with pytest.raises(ForgeStatus, match="one label only"):
+            await linear.create_issue(CreateIssue(repo="ENG", title="t", body=STAMPED, labels=["web", "api"]), fresh())
+    assert [issue.replayed for issue in made] == [False, True]
+    assert asked(forge, "IssueCreate") == 3
+    assert DEGRADED not in [line["event"] for line in logs]
+    assert linear.writes_as == "Compass"
 
 
 async def test_nothing_is_said_of_the_author_before_it_is_known_who_that_is(autojump_clock: MockClock) -> None:

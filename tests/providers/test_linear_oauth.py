@@ -203,7 +203,7 @@ async def test_an_unreachable_forge_is_told_as_such(variable: str) -> None:
     assert failed.value.outcome == "not_sent"
 
 
-async def test_a_secret_is_read_anew_when_its_file_changes(tmp_path: Path) -> None:
+def test_a_secret_is_read_anew_when_its_file_changes(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("the-first-secret\n")
     file.chmod(0o600)

@@ -11,14 +11,16 @@ import trio.testing
 from compass_forged import owner
 from compass_forged.errors import BadAnswer, ForgeStatus, ForgeUnavailable, RateLimited, ValueRefused
 from compass_forged.ports import AuthoredArtifact, Coordinate
-from compass_forged.providers.fake import Step
+from compass_forged.providers.fake import FakeProvider, Step
 from compass_forged.wire.codec import encode_reply
 from compass_forged.wire.schema import (
     Arm,
     Attribution,
     CommentRef,
+    CreateIssue,
     ForgeRef,
     ForgeSelector,
+    GetIssue,
     Issue,
     IssueCommentResult,
     IssueResult,
@@ -27,6 +29,7 @@ from compass_forged.wire.schema import (
     ResultArm,
     ResultFrame,
 )
+from tests.support.cases import Desk
 from tests.support.service import (
     COMMENT,
     CREATE,
@@ -395,3 +398,27 @@ async def test_a_write_that_is_cancelled_unsent_is_no_write(autojump_clock: trio
     assert world.forge.issues == {}
     assert world.store.recorded == []
     assert issue_of(await world.run(CREATE, "k-1")).number == 1
+
+
+async def test_long_bodies_are_stamped_one_in_each_pass_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    stamped = 0
+    stamp = owner.stamp
+
+    def counted(body: str, author: owner.Author, limit: int, *, ref: str = "", reserved: int = 0) -> str:
+        nonlocal stamped
+        stamped += 1
+        return stamp(body, author, limit, ref=ref, reserved=reserved)
+
+    monkeypatch.setattr(owner, "stamp", counted)
+    desk = Desk(FakeProvider())
+    await desk.ask(GetIssue(repo="acme/site", issue_number=1))  # has the agent bound
+    in_a_pass: list[int] = []
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            arm = CreateIssue(repo="acme/site", title=str(number), body="x" * 5000)
+            nursery.start_soon(desk.ask, arm)
+        while stamped < 8:
+            before = stamped
+            await trio.lowlevel.checkpoint()
+            in_a_pass.append(stamped - before)
+    assert max(in_a_pass) == 1

@@ -7,14 +7,9 @@ import trio
 from trio.testing import MockClock
 
 from compass_forged import owner
-from compass_forged.emulator.linear_app import LinearForge
 from compass_forged.emulator.script import Rule
 from compass_forged.errors import StoreUnavailable
-from compass_forged.observability import Counters
-from compass_forged.ports import CallContext, Caller, ContainerSpec, SessionBinding
-from compass_forged.providers.fake import FakeProvider
-from compass_forged.providers.registry import Entry, Registry
-from compass_forged.service import ForgeService
+from compass_forged.ports import ContainerSpec, SessionBinding
 from compass_forged.wire.schema import (
     Arm,
     Attribution,
@@ -22,54 +17,27 @@ from compass_forged.wire.schema import (
     CommentOnPullRequest,
     CreateIssue,
     CreatePullRequest,
-    ForgeCall,
-    ForgeSelector,
     GetIssue,
     GetPullRequest,
     IssueCommentResult,
     ListIssues,
-    ResultArm,
 )
-from tests.support.linear import new_forge, on_forge
-from tests.support.service import HOST, SECRET, Guard, WatchedStore, error_of, issue_of, page_of, raising, refusal_of
+from tests.support.linear import LinearDesk, new_forge, on_forge
+from tests.support.service import HOST, error_of, issue_of, page_of, raising, refusal_of
 
 CREATE = CreateIssue(repo="eng", title="A title", body="The words.", labels=["bug"])
 
 
-class Desk:
-    """A service over a GitHub forge that is never asked, and the Linear half of the bundled one."""
-
-    def __init__(self) -> None:
-        self.store = WatchedStore([])
-        self.forge: LinearForge = new_forge()
-        self.github = FakeProvider()
-        self.linear = on_forge(self.forge)
-        registry = Registry([Entry("github", "github.com", self.github), Entry("linear", "linear.app", self.linear)])
-        self.service = ForgeService(self.store, registry, ref_secret=SECRET, counters=Counters())
-        self.caller = Caller(None, "", "")
-
-    async def bind(self, scope: tuple[str, ...] | None = None) -> None:
-        await self.store.open_container(HOST, ContainerSpec("c1"))
-        bound = await self.store.bind_session(HOST, SessionBinding("c1", "s-1", "scout", "ada", scope))
-        self.caller = bound.caller
-
-    async def ask(self, arm: Arm, key: str = "") -> ResultArm:
-        call = ForgeCall(call_id="1", arm=arm, forge=ForgeSelector("linear"), client_request_id=key)
-        return await self.service.execute(self.caller, call, CallContext("c1", Guard()))
-
-    def asked(self, operation: str) -> int:
-        return self.forge.log.count("POST", f"/graphql/{operation}")
-
-
 @pytest.fixture
-async def desk(autojump_clock: MockClock) -> AsyncIterator[Desk]:
-    made = Desk()
+async def desk() -> AsyncIterator[LinearDesk]:
+    forge = new_forge()
+    made = LinearDesk(on_forge(forge), forge)
     await made.bind()
     yield made
     assert made.github.count() == 0
 
 
-async def test_what_is_written_begins_with_the_callers_header_and_is_read_without(desk: Desk) -> None:
+async def test_what_is_written_begins_with_the_callers_header_and_is_read_without(desk: LinearDesk) -> None:
     made = issue_of(await desk.ask(CREATE))
     comment = await desk.ask(CommentOnIssue(repo="ENG", issue_number=made.number, body="A remark."))
     assert isinstance(comment, IssueCommentResult)
@@ -91,23 +59,22 @@ async def test_what_is_written_begins_with_the_callers_header_and_is_read_withou
     ]
 
 
-async def test_a_key_is_answered_from_the_memo_whatever_the_case_of_the_teams_key(desk: Desk) -> None:
+async def test_a_key_is_answered_from_the_memo_whatever_the_case_of_the_teams_key(desk: LinearDesk) -> None:
     first = issue_of(await desk.ask(CREATE, "k-1"))
     again = issue_of(await desk.ask(CreateIssue(repo="ENG", title="A title", body="The words.", labels=["bug"]), "k-1"))
     assert (again.number, again.replayed, again.replay_mismatch) == (first.number, True, False)
     assert desk.asked("IssueCreate") == 1
 
 
-async def test_a_create_whose_record_was_lost_is_found_at_the_forge(desk: Desk) -> None:
+async def test_a_create_whose_record_was_lost_is_found_at_the_forge(
+    desk: LinearDesk, autojump_clock: MockClock
+) -> None:
     desk.store.hooks["record"].extend(raising(StoreUnavailable("away")) for _ in range(50))
     first = issue_of(await desk.ask(CREATE, "k-1"))
     assert first.attribution is not None
     assert not first.attribution.verified
-    after_a_restart = Desk()
-    after_a_restart.forge, after_a_restart.linear = desk.forge, desk.linear
-    registry = Registry([Entry("github", "github.com", desk.github), Entry("linear", "linear.app", desk.linear)])
     desk.store.hooks.clear()
-    desk.service = ForgeService(desk.store, registry, ref_secret=SECRET, counters=Counters())
+    desk.restart()
 
     again = issue_of(await desk.ask(CREATE, "k-1"))
 
@@ -117,7 +84,9 @@ async def test_a_create_whose_record_was_lost_is_found_at_the_forge(desk: Desk) 
     assert desk.asked("IssueCreate") == 2
 
 
-async def test_a_create_cut_off_after_it_was_sent_is_found_under_its_key(desk: Desk) -> None:
+async def test_a_create_cut_off_after_it_was_sent_is_found_under_its_key(
+    desk: LinearDesk, autojump_clock: MockClock
+) -> None:
     desk.forge.script.add(Rule(path="/graphql/IssueCreate", delay_after=60))
     with trio.move_on_after(5):
         await desk.ask(CREATE, "k-1")
@@ -126,7 +95,7 @@ async def test_a_create_cut_off_after_it_was_sent_is_found_under_its_key(desk: D
     assert len(desk.forge.state.titled("A title")) == 1
 
 
-async def test_agents_and_stores_do_not_share_ids(desk: Desk) -> None:
+async def test_agents_and_stores_do_not_share_ids(desk: LinearDesk) -> None:
     first = issue_of(await desk.ask(CREATE, "k-1"))
     await desk.store.open_container(HOST, ContainerSpec("c2"))
     desk.caller = (await desk.store.bind_session(HOST, SessionBinding("c2", "s-2", "mole", "bob"))).caller
@@ -145,14 +114,14 @@ async def test_agents_and_stores_do_not_share_ids(desk: Desk) -> None:
         GetPullRequest(repo="ENG", pull_number=1),
     ],
 )
-async def test_pull_requests_are_unimplemented_naming_both_and_cost_no_request(desk: Desk, arm: Arm) -> None:
+async def test_pull_requests_are_unimplemented_naming_both_and_cost_no_request(desk: LinearDesk, arm: Arm) -> None:
     error = error_of(await desk.ask(arm, "k-1"))
     assert error.code == "unimplemented"
     assert error.message.startswith("linear does not implement ")
     assert desk.forge.log.count() == 0
 
 
-async def test_a_missing_team_issue_and_a_private_one_answer_the_same_bytes(desk: Desk) -> None:
+async def test_a_missing_team_issue_and_a_private_one_answer_the_same_bytes(desk: LinearDesk) -> None:
     answers = [
         error_of(await desk.ask(GetIssue(repo=repo, issue_number=number)))
         for repo, number in (("NONE", 1), ("SEC", 1), ("ENG", 99))
@@ -171,14 +140,14 @@ async def test_a_missing_team_issue_and_a_private_one_answer_the_same_bytes(desk
         (CreateIssue(repo="ENG", title="t", body="x" * 60_000), "linear takes 60000 bytes"),
     ],
 )
-async def test_what_linear_would_not_take_is_the_agents_to_mend(desk: Desk, arm: Arm, words: str) -> None:
+async def test_what_linear_would_not_take_is_the_agents_to_mend(desk: LinearDesk, arm: Arm, words: str) -> None:
     error = error_of(await desk.ask(arm))
     assert (error.code, error.outcome) == ("invalid_argument", "not_sent")
     assert words in error.message
     assert desk.asked("IssueCreate") == 0
 
 
-async def test_a_scope_is_of_teams(desk: Desk) -> None:
+async def test_a_scope_is_of_teams(desk: LinearDesk) -> None:
     await desk.bind(("linear/eng",))
     assert issue_of(await desk.ask(CREATE)).repo == "ENG"
     assert refusal_of(await desk.ask(CreateIssue(repo="OPS", title="t"))) == ("permission_denied", "not_sent")
@@ -186,7 +155,7 @@ async def test_a_scope_is_of_teams(desk: Desk) -> None:
     assert error_of(await desk.ask(GetIssue(repo="ENG", issue_number=1))).code == "not_found"
 
 
-async def test_a_query_that_the_forge_does_not_take_is_internal_and_names_the_field(desk: Desk) -> None:
+async def test_a_query_that_the_forge_does_not_take_is_internal_and_names_the_field(desk: LinearDesk) -> None:
     body = {"errors": [{"message": 'Cannot query field "x"', "extensions": {"code": "GRAPHQL_VALIDATION_FAILED"}}]}
     desk.forge.script.add(Rule(path="/graphql/IssueCreate", status=400, body=body))
     error = error_of(await desk.ask(CREATE))

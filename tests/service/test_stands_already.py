@@ -1,5 +1,7 @@
 """A pull request whose create was committed and whose answer was lost, on the bundled forge: found, never doubled."""
 
+import gc
+import sys
 from dataclasses import replace
 
 import msgspec
@@ -70,6 +72,22 @@ async def test_without_the_key_or_under_another_it_is_already_there(
     assert await desk.store.list_authored_artifacts() == []
     again = pull_of(await desk.ask(msgspec.structs.replace(OPEN, title="Faster still"), "k-1"))
     assert (again.replayed, again.replay_mismatch) == (True, True)
+
+
+async def test_a_create_that_is_refused_for_what_stands_is_let_go_without_the_garbage_collector(
+    forge: Forge, desk: Desk, autojump_clock: trio.testing.MockClock
+) -> None:
+    forge.script.add(replace(LOST[0]))
+    await desk.ask(OPEN, "k-1")
+    arm = msgspec.structs.replace(OPEN, title="Faster again")
+    gc.collect()
+    gc.disable()
+    try:
+        before = sys.getrefcount(arm)
+        assert refused(await desk.ask(arm)).code == "already_exists"
+        assert sys.getrefcount(arm) == before
+    finally:
+        gc.enable()
 
 
 async def test_what_the_index_holds_is_answered_and_another_agents_is_not(

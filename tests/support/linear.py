@@ -12,16 +12,22 @@ from compass_forged.budget import Budget, BudgetSettings
 from compass_forged.emulator.linear_app import LinearForge, LinearSettings
 from compass_forged.emulator.linear_seed import default_linear_seed
 from compass_forged.emulator.state import Clock, loop_clock
-from compass_forged.ports import TokenSource
+from compass_forged.observability import Counters
+from compass_forged.ports import CallContext, Caller, ContainerSpec, SessionBinding, TokenSource
 from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.credentials import Credential, StaticToken
+from compass_forged.providers.fake import FakeProvider
 from compass_forged.providers.gate import Gate
 from compass_forged.providers.http import HttpTransport
 from compass_forged.providers.linear import LinearProvider
 from compass_forged.providers.linear_dialect import LinearDialect
+from compass_forged.providers.registry import Entry, Registry
 from compass_forged.providers.urls import BaseUrl
+from compass_forged.service import ForgeService
+from compass_forged.wire.schema import Arm, ForgeCall, ForgeSelector, ResultArm
 from tests.emulator.inprocess import ForgeTransport
 from tests.support.forge_http import Handler, ScriptedForge
+from tests.support.service import HOST, SECRET, Guard, WatchedStore
 
 BASE = BaseUrl.parse("https://api.linear.app")
 TOKEN = "lin_oauth_canary-token-of-the-app-0001"
@@ -77,6 +83,49 @@ async def known(provider: LinearProvider) -> AsyncIterator[LinearProvider]:
     yield provider
 
 
+class LinearDesk:
+    """A service over a GitHub forge that is never asked, and a Linear one; calls as the bound agent ``scout``.
+
+    Attributes:
+        forge: the bundled one, where it is what stands behind.
+    """
+
+    def __init__(self, linear: LinearProvider, forge: LinearForge | None = None) -> None:
+        self.linear = linear
+        self.store = WatchedStore([])
+        self.github = FakeProvider()
+        self.caller = Caller(None, "", "")
+        self._forge = forge
+        self.restart()
+
+    @property
+    def forge(self) -> LinearForge:
+        assert self._forge is not None
+        return self._forge
+
+    def restart(self) -> None:
+        """A service that remembers nothing but what the store holds."""
+        registry = Registry([Entry("github", "github.com", self.github), Entry("linear", "linear.app", self.linear)])
+        self.service = ForgeService(self.store, registry, ref_secret=SECRET, counters=Counters())
+
+    async def bind(self, scope: tuple[str, ...] | None = None) -> None:
+        """Bind the agent."""
+        await self.store.open_container(HOST, ContainerSpec("c1"))
+        bound = await self.store.bind_session(HOST, SessionBinding("c1", "s-1", "scout", "ada", scope))
+        self.caller = bound.caller
+
+    async def ask(self, arm: Arm, key: str = "") -> ResultArm:
+        """One call."""
+        if self.caller.account is None:
+            await self.bind()
+        call = ForgeCall(call_id="1", arm=arm, forge=ForgeSelector("linear"), client_request_id=key)
+        return await self.service.execute(self.caller, call, CallContext("c1", Guard()))
+
+    def asked(self, operation: str) -> int:
+        """How often the bundled forge was asked for an operation."""
+        return self.forge.log.count("POST", f"/graphql/{operation}")
+
+
 def graphql(data: object = None, *errors: Mapping[str, object], status: int = 200, **headers: str) -> httpx.Response:
     """An answer in GraphQL's shape."""
     body: dict[str, object] = {"data": data} | ({"errors": list(errors)} if errors else {})
@@ -94,7 +143,7 @@ def team_answer(key: str = "ENG", team_id: str = TEAM_ID, **more: object) -> htt
     return graphql({"teams": {"nodes": [{"id": team_id, "key": key, "retiredAt": None, **more}]}})
 
 
-def issue_json(identifier: str = "ENG-7", issue_id: str = ISSUE_ID, **more: object) -> dict[str, object]:
+def issue_json(identifier: str = "ENG-7", issue_id: str = ISSUE_ID, **more: Any) -> dict[str, Any]:
     """An issue as our documents ask for it."""
     return {
         "id": issue_id,

@@ -267,8 +267,8 @@ def _not_installed(package: Package, why: str) -> PeerUnavailable:
 
 
 @contextmanager
-def running(node: Node, entry: Path, seed: Path, *, token: str, login: str) -> Iterator[Peer]:
-    """Serve the peer's GitHub on a free loopback port; it is gone when the block ends.
+def running(node: Node, entry: Path, seed: Path, *, token: str, login: str, service: str = "github") -> Iterator[Peer]:
+    """Serve the peer's GitHub, or its Linear, on a free loopback port; it is gone when the block ends.
 
     Args:
         node: from ``find_node``.
@@ -276,6 +276,7 @@ def running(node: Node, entry: Path, seed: Path, *, token: str, login: str) -> I
         seed: what it holds when it starts.
         token: one of the seed's tokens, and
         login: whose it is: how the peer is told from anything else that might answer on the port.
+        service: ``github`` or ``linear``.
 
     Raises:
         PeerBroken: it did not come up.
@@ -284,10 +285,10 @@ def running(node: Node, entry: Path, seed: Path, *, token: str, login: str) -> I
         # Nobody can hold a port free for another process: where somebody else was faster, the next one is tried.
         for _ in range(_START_ATTEMPTS):
             port = free_port()
-            process = _start(node, entry, seed, port, output.fileno())
+            process = _start(node, entry, seed, port, output.fileno(), service)
             try:
                 peer = Peer(f"http://127.0.0.1:{port}", process.pid)
-                if _answers(peer, process, token, login):
+                if _answers(peer, process, _bearer(token), login, service):
                     yield peer
                     return
             finally:
@@ -303,12 +304,12 @@ def free_port() -> int:
         return port
 
 
-def _start(node: Node, entry: Path, seed: Path, port: int, output: int) -> "subprocess.Popen[bytes]":
+def _start(node: Node, entry: Path, seed: Path, port: int, output: int, service: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         (
             *node.node,
             *("--import", _END_WITH_STDIN, str(entry.resolve())),
-            *("start", "--service", "github", "--host", "127.0.0.1", "--port", str(port)),
+            *("start", "--service", service, "--host", "127.0.0.1", "--port", str(port)),
             *("--seed", str(seed.resolve())),
             # Else the URLs in its answers name another host than the one that it listens on.
             *("--base-url", f"http://127.0.0.1:{port}"),
@@ -320,13 +321,18 @@ def _start(node: Node, entry: Path, seed: Path, port: int, output: int) -> "subp
     )
 
 
-def _answers(peer: Peer, process: "subprocess.Popen[bytes]", token: str, login: str) -> bool:
+def _answers(peer: Peer, process: "subprocess.Popen[bytes]", headers: dict[str, str], login: str, service: str) -> bool:
     """Wait until it does; False if it ends before, or never answers as itself."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         with suppress(httpx.TransportError):
-            answer = httpx.get(f"{peer.url}/user", headers=_bearer(token), timeout=_ASK_SECONDS, trust_env=False)
-            return answer.status_code == httpx.codes.OK and f'"login":"{login}"' in answer.text
+            with httpx.Client(base_url=peer.url, headers=headers, timeout=_ASK_SECONDS, trust_env=False) as client:
+                if service == "github":
+                    answer, wanted = client.get("/user"), f'"login":"{login}"'
+                else:
+                    query = {"query": "{ viewer { displayName } }"}
+                    answer, wanted = client.post("/graphql", json=query), f'"displayName":"{login}"'
+            return answer.status_code == httpx.codes.OK and wanted in answer.text
         time.sleep(_POLL_SECONDS)
     return False
 

@@ -267,6 +267,16 @@ async def test_a_peer_that_does_not_read_is_given_up(autojump_clock: trio.testin
     assert trio.current_time() - start < mcp_session.WRITE_SECONDS + 2
 
 
+async def test_answers_that_wait_for_a_peer_that_reads_again_come_whole(autojump_clock: trio.testing.MockClock) -> None:
+    async with connected(Transport(IssueResult(issue=ISSUE))) as peer:
+        peer.reading = False
+        for index in range(5):
+            peer.ask(index + 1, "tools/call", GET)
+        await trio.sleep(mcp_session.WRITE_SECONDS / 2)
+        peer.reading = True
+        assert {(await peer.answer())["id"] for _ in range(5)} == {1, 2, 3, 4, 5}
+
+
 async def test_a_peer_that_is_gone_ends_the_session() -> None:
     with trio.fail_after(10):
         async with connected(Transport(IssueResult(issue=ISSUE))) as peer:
