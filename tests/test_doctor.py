@@ -14,7 +14,8 @@ from compass_forged import doctor
 from compass_forged.cli.main import run
 from compass_forged.config import TokenPlace
 from compass_forged.doctor import Finding, examine
-from compass_forged.emulator.app import Forge
+from compass_forged.emulator.app import Forge, ForgeSettings
+from compass_forged.emulator.limits import LimitSettings
 from compass_forged.emulator.script import Rule
 from compass_forged.emulator.seed import default_seed
 from compass_forged.emulator.server import serve_forge
@@ -108,6 +109,14 @@ async def test_headers_are_told(tmp_path: Path, headers: Mapping[str, str], chec
     forge.script.add(Rule(method="GET", path="/user", headers=headers, times=9))
     (finding,) = (await found(forge, token_file(tmp_path, "forge-author")))["author", check]
     assert (finding.state, words in finding.said) == (state, True), finding
+
+
+async def test_a_server_without_limits_names_none(tmp_path: Path) -> None:
+    forge = Forge(
+        default_seed(TOKENS), settings=ForgeSettings(limits=LimitSettings(per_hour=None), enterprise="3.17.0")
+    )
+    (finding,) = (await found(forge, token_file(tmp_path, "forge-author")))["author", "limit"]
+    assert (finding.state, finding.said) == ("ok", "the forge names none")
 
 
 async def test_what_a_fine_grained_token_lacks_is_named_though_the_forge_s_words_do_not(tmp_path: Path) -> None:

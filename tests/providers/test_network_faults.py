@@ -42,7 +42,7 @@ class World:
     proxy: FaultProxy
     github: GitHubProvider
 
-    async def create(self, seconds: float = 1.0) -> str:
+    async def create(self, seconds: float = 10.0) -> str:
         """What a create ends with: ``done``, an outcome, or ``deadline``."""
         with trio.move_on_after(seconds):
             try:
