@@ -15,7 +15,7 @@ async def serve_low(text: str) -> None:
     from mcp.server.lowlevel import Server  # noqa: PLC0415 -- likewise
     from mcp.server.stdio import stdio_server  # noqa: PLC0415 -- likewise
 
-    tool = types.Tool(name="forge_create_issue", description="Answer.", input_schema={"type": "object"})
+    tool = types.Tool(name="answer", description="Answer.", input_schema={"type": "object"})
 
     async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[tool])
@@ -34,11 +34,13 @@ async def serve_high(text: str) -> None:
 
     server = MCPServer("plain")
 
-    @server.tool()
-    def forge_create_issue(repo: str, title: str, body: str) -> str:
+    def answer(repo: str, body: str, title: str = "", issue_number: int = 0) -> str:
         """Answer."""
-        del repo, title, body
+        del repo, body, title, issue_number
         return text
+
+    for name in ("forge_comment_on_issue", "forge_create_issue"):
+        server.add_tool(answer, name=name)
 
     await server.run_stdio_async()
 
