@@ -4,9 +4,23 @@ Arguments: ``low`` for the low-level server, ``high`` for the one of decorators,
 """
 
 import sys
-from typing import Any
+from collections.abc import Generator
+from typing import Any, Generic, TypeVar
 
 import anyio
+
+_T = TypeVar("_T")
+
+
+class _Ready(Generic[_T]):
+    """What awaits to a value without giving way: a handler that has nothing to wait for should cost nothing more."""
+
+    def __init__(self, value: _T) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[None, None, _T]:
+        yield from ()
+        return self._value
 
 
 async def serve_low(text: str) -> None:
@@ -17,11 +31,11 @@ async def serve_low(text: str) -> None:
 
     tool = types.Tool(name="answer", description="Answer.", input_schema={"type": "object"})
 
-    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[tool])
+    def list_tools(_: Any, __: Any) -> "_Ready[types.ListToolsResult]":
+        return _Ready(types.ListToolsResult(tools=[tool]))
 
-    async def call_tool(_: Any, __: types.CallToolRequestParams) -> types.CallToolResult:
-        return types.CallToolResult(content=[types.TextContent(text=text)])
+    def call_tool(_: Any, __: types.CallToolRequestParams) -> "_Ready[types.CallToolResult]":
+        return _Ready(types.CallToolResult(content=[types.TextContent(text=text)]))
 
     server: Server[Any] = Server("plain", on_list_tools=list_tools, on_call_tool=call_tool)
     async with stdio_server() as (reading, writing):
