@@ -3,8 +3,9 @@
     .venv/bin/python bench/bench_mcp.py [--json] [--quick] [--repetitions N]
 
 The bridge is ``compass-forged mcp --socket`` before a whole daemon with the memory store and a provider that waits
-once; the plain server has one trivial tool. Both get the same call, an issue of 2 KB, over the pipes of a process, and
-answer with as many characters. The servers of a repetition are asked one after the other, in turning order.
+once; the plain server has one trivial tool. Both get the same calls over the pipes of a process, a comment of 2 KB and
+an issue of 2 KB, and answer with as many characters. The servers of a repetition are asked one after the other, in
+turning order.
 """
 
 import json
@@ -26,7 +27,11 @@ from bench.support.outcome import report
 from bench.support.processes import Child, child
 from bench.support.setup import BODY_BYTES, open_containers, parser, progress
 
-_ARGUMENTS: Final = {"repo": "acme/site", "title": "Sign-in ends in a blank page", "body": "x" * BODY_BYTES}
+_TEXT: Final = "x" * BODY_BYTES
+_CALLS: Final[dict[str, dict[str, object]]] = {
+    "forge_comment_on_issue": {"repo": "acme/site", "issue_number": 7, "body": _TEXT},
+    "forge_create_issue": {"repo": "acme/site", "title": "Sign-in ends in a blank page", "body": _TEXT},
+}
 _HANDSHAKE: Final = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "b", "version": "1"}}
 _NOTES: Final = (
     "p50 of calls one after the other. First answer: from starting the process to the answer to initialize.\n"
@@ -45,7 +50,7 @@ class _Server:
     module: str
     arguments: tuple[str, ...]
     calls: int = 0
-    p50s_us: list[float] = field(default_factory=list)
+    p50s_us: dict[str, list[float]] = field(default_factory=lambda: {tool: [] for tool in _CALLS})
     first_ms: list[float] = field(default_factory=list)
 
     @contextmanager
@@ -58,23 +63,29 @@ class _Server:
             running.tell(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
             yield running
 
-    def call(self, running: Child) -> str:
-        """One tool call; the text of its answer."""
+    def call(self, running: Child, tool: str) -> str:
+        """One call of a tool; the text of its answer."""
         self.calls += 1
-        line = _line(self.calls, "tools/call", {"name": "forge_create_issue", "arguments": _ARGUMENTS})
+        line = _line(self.calls, "tools/call", {"name": tool, "arguments": _CALLS[tool]})
         answer = json.loads(running.ask(line, PATIENCE_SECONDS))
         text: str = answer["result"]["content"][0]["text"]
         assert not answer["result"].get("isError"), text
         return text
 
-    def ask_for(self, running: Child, seconds: float) -> None:
-        """Call for that long, and note the median round trip."""
+    def p50_us(self, running: Child, tool: str, seconds: float) -> float:
+        """The median round trip of calls that go on for so long."""
         took: list[float] = []
         until = time.perf_counter() + seconds
         while (begin := time.perf_counter()) < until:
-            self.call(running)
+            self.call(running, tool)
             took.append((time.perf_counter() - begin) * 1e6)
-        self.p50s_us.append(statistics.median(took))
+        return statistics.median(took)
+
+    def ask(self, running: Child, seconds: float) -> None:
+        """Call each tool for so long, warmed up, and note the median."""
+        for tool, p50s in self.p50s_us.items():
+            self.p50_us(running, tool, 0.1)
+            p50s.append(self.p50_us(running, tool, seconds))
 
 
 def _measure(_: ExitStack, scratch: Path, *, repetitions: int, quick: bool) -> Sequence[Measured]:
@@ -83,7 +94,7 @@ def _measure(_: ExitStack, scratch: Path, *, repetitions: int, quick: bool) -> S
         (socket,) = open_containers(scratch / "run" / "control.sock", range(1))
         ours = _Server("compass_forged", ("mcp", "--socket", socket))
         with ours.started(scratch) as running:
-            text = ours.call(running)
+            text = max((ours.call(running, tool) for tool in _CALLS), key=len)
         ours.first_ms.clear()
         low = _Server("bench.support.serve_mcp_plain", ("low", "x" * len(text)))
         high = _Server("bench.support.serve_mcp_plain", ("high", "x" * len(text)))
@@ -92,14 +103,19 @@ def _measure(_: ExitStack, scratch: Path, *, repetitions: int, quick: bool) -> S
             progress(f"repetition {repetition + 1} of {repetitions}")
             for server in servers if repetition % 2 == 0 else reversed(servers):
                 with server.started(scratch) as running:
-                    server.ask_for(running, 0.1)  # warm
-                    server.p50s_us.pop()
-                    server.ask_for(running, 0.2 if quick else 1.0)
+                    server.ask(running, 0.2 if quick else 1.0)
+    lines = []
+    for tool, title in (("forge_comment_on_issue", "comment"), ("forge_create_issue", "create under a key")):
+        mine, plain, decorated = (server.p50s_us[tool] for server in (ours, low, high))
+        key = title.partition(" ")[0]
+        lines += [
+            measured(key, f"{title}: p50 / plain server", "x", ratios(mine, plain), ("at most", 1.25)),
+            measured(f"{key}_high", f"{title}: p50 / server of decorators", "x", ratios(mine, decorated)),
+            measured(f"{key}_us", f"{title}: p50", "us", mine),
+        ]
     return [
-        measured("call", "tool call: p50 / plain server", "x", ratios(ours.p50s_us, low.p50s_us), ("at most", 1.25)),
-        measured("call_high", "tool call: p50 / server of decorators", "x", ratios(ours.p50s_us, high.p50s_us)),
-        measured("call_us", "tool call: p50", "us", ours.p50s_us),
-        measured("plain_us", "plain server: p50", "us", low.p50s_us),
+        *lines,
+        measured("plain_us", "plain server: p50", "us", low.p50s_us["forge_comment_on_issue"]),
         measured("start", "first answer / plain server", "x", ratios(ours.first_ms, low.first_ms), ("at most", 1.15)),
         measured("start_ms", "first answer", "ms", ours.first_ms),
     ]

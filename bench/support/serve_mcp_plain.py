@@ -4,9 +4,23 @@ Arguments: ``low`` for the low-level server, ``high`` for the one of decorators,
 """
 
 import sys
-from typing import Any
+from collections.abc import Generator
+from typing import Any, Generic, TypeVar
 
 import anyio
+
+_T = TypeVar("_T")
+
+
+class _Ready(Generic[_T]):
+    """What awaits to a value without giving way: a handler that has nothing to wait for should cost nothing more."""
+
+    def __init__(self, value: _T) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[None, None, _T]:
+        yield from ()
+        return self._value
 
 
 async def serve_low(text: str) -> None:
@@ -15,13 +29,13 @@ async def serve_low(text: str) -> None:
     from mcp.server.lowlevel import Server  # noqa: PLC0415 -- likewise
     from mcp.server.stdio import stdio_server  # noqa: PLC0415 -- likewise
 
-    tool = types.Tool(name="forge_create_issue", description="Answer.", input_schema={"type": "object"})
+    tool = types.Tool(name="answer", description="Answer.", input_schema={"type": "object"})
 
-    async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[tool])
+    def list_tools(_: Any, __: Any) -> "_Ready[types.ListToolsResult]":
+        return _Ready(types.ListToolsResult(tools=[tool]))
 
-    async def call_tool(_: Any, __: types.CallToolRequestParams) -> types.CallToolResult:
-        return types.CallToolResult(content=[types.TextContent(text=text)])
+    def call_tool(_: Any, __: types.CallToolRequestParams) -> "_Ready[types.CallToolResult]":
+        return _Ready(types.CallToolResult(content=[types.TextContent(text=text)]))
 
     server: Server[Any] = Server("plain", on_list_tools=list_tools, on_call_tool=call_tool)
     async with stdio_server() as (reading, writing):
@@ -34,11 +48,13 @@ async def serve_high(text: str) -> None:
 
     server = MCPServer("plain")
 
-    @server.tool()
-    def forge_create_issue(repo: str, title: str, body: str) -> str:
+    def answer(repo: str, body: str, title: str = "", issue_number: int = 0) -> str:
         """Answer."""
-        del repo, title, body
+        del repo, body, title, issue_number
         return text
+
+    for name in ("forge_comment_on_issue", "forge_create_issue"):
+        server.add_tool(answer, name=name)
 
     await server.run_stdio_async()
 

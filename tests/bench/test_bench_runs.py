@@ -109,7 +109,17 @@ GOALS_OF: dict[str, set[str]] = {
         "call_httpx",
         "call_crowd",
     },
-    "mcp": {"call", "call_high", "call_us", "plain_us", "start", "start_ms"},
+    "mcp": {
+        "comment",
+        "comment_high",
+        "comment_us",
+        "create",
+        "create_high",
+        "create_us",
+        "plain_us",
+        "start",
+        "start_ms",
+    },
     "footprint": {
         "ready_cpu",
         "ready_cpu_trio",
@@ -137,8 +147,10 @@ GOALS_OF: dict[str, set[str]] = {
     },
 }
 WITHOUT_GOAL = {
-    "call_high",
-    "call_us",
+    "comment_high",
+    "comment_us",
+    "create_high",
+    "create_us",
     "plain_us",
     "start_ms",
     "pipelined_grpc_cpu",

@@ -1,6 +1,5 @@
 """``compass-forged mcp --socket PATH``: the ten tools over stdio, for one client, until it closes."""
 
-import gc
 import sys
 from typing import Final
 
@@ -15,16 +14,12 @@ from compass_forged.agent.mcp.stdio import standard_io
 EXIT_FAILED: Final = 1
 EXIT_UNREACHABLE: Final = 69
 EXIT_INTERRUPTED: Final = 130
-_COLLECT_AFTER: Final = 20_000
-"""So many new objects between two looks of the collector: a call makes a thousand, and leaves none."""
 WAIT_SECONDS: Final = 5.0
 """How long a daemon that does not listen yet is waited for: client and daemon may be started together."""
 
 
 def run_stdio(socket_path: str) -> int:
     """Serve; the process's exit code. What goes wrong is one line on standard error."""
-    gc.freeze()  # what was imported stays: the collector need not look at it again
-    gc.set_threshold(_COLLECT_AFTER)
     try:
         anyio.run(_serve, socket_path, backend="trio")
     except KeyboardInterrupt:

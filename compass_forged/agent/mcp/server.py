@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, Final
 
+import anyio.lowlevel
 from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -39,6 +40,7 @@ def server_of(offered: Iterable[AgentTool]) -> "Server[dict[str, Any]]":
     async def list_tools(
         _: ServerRequestContext[dict[str, Any]], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
+        await anyio.lowlevel.checkpoint()
         return listed
 
     async def call_tool(

@@ -92,8 +92,13 @@ class Peer:
 async def connected(transport: Any) -> AsyncIterator[Peer]:
     """A session over ``transport``, initialized; it ends with the block, by the client's closing."""
     peer = Peer()
+
+    async def session(*, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        await serve(make_server(transport), peer)
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve, make_server(transport), peer)
+        await nursery.start(session)
         await peer.initialize()
         yield peer
         peer.close()

@@ -52,7 +52,7 @@ async def cut_once(path: Path, daemon: Path, cut: trio.Event) -> AsyncIterator[N
     await sock.bind(str(path))
     sock.listen()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, serve, [trio.SocketListener(sock)])
+        await nursery.start(trio.serve_listeners, serve, [trio.SocketListener(sock)])
         yield
         nursery.cancel_scope.cancel()
 
