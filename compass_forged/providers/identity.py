@@ -6,6 +6,7 @@ until both are known to be, no review is sent.
 
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -81,6 +82,15 @@ class RoleIdentity:
         """The account, or None: not learned yet, or the token has changed since."""
         return self._known if self._lasting or self._known_at == self.credential.changes else None
 
+    async def look_at_token(self) -> None:
+        """Have a token that was put in another's place show now, before it is used: its account is not known then.
+
+        Raises:
+            ForgeError: as ``Credential.token``.
+        """
+        if not self._lasting:
+            await self.credential.token()
+
     async def learn(self) -> None:
         """Ask the forge, unless it is known.
 
@@ -154,7 +164,12 @@ class Identities:
         Raises:
             CallError: ``failed_precondition``: author and reviewer are the same account, or cannot be told apart.
             ForgeUnavailable: it cannot be learned now who they are.
+            ForgeError: the reviewer's token cannot be had.
         """
+        with suppress(ForgeError):  # logged where it arose; what is known of the author holds
+            await self.author.look_at_token()
+        if self.reviewer is not None:
+            await self.reviewer.look_at_token()
         if not self.all_known and trio.current_time() >= self._ask_at:
             await self._learned_problem()
         author, reviewer = self.known("author"), self.known("reviewer")
