@@ -167,8 +167,10 @@ async def test_a_yes_that_proves_nothing_leaves_the_outcome_unknown(body: object
 
 
 async def test_a_create_in_a_renamed_repository_is_recorded_under_its_new_name() -> None:
+    moved = sample("repo-patch-307-renamed")  # of the repository itself; of what is below it, below the new place
+    moved.headers["location"] += "/issues"
     provider, forge = new_github(
-        sample("repo-patch-307-renamed"),
+        moved,
         answer(200, {"full_name": "acme/New"}),
         answer(201, issue_json(repo="acme/New")),
     )
