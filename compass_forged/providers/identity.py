@@ -137,10 +137,8 @@ class Identities:
         Raises:
             ConfigError: author and reviewer are the same account.
         """
-        async with self._lock, trio.open_nursery() as nursery:
-            for role in self._roles():
-                nursery.start_soon(self._learn, role)
-        self._ask_at = trio.current_time() + _ASKED_AGAIN_SECONDS
+        async with self._lock:
+            await self._ask()
         if problem := self._sameness():
             raise ConfigError(problem)
 
@@ -170,8 +168,10 @@ class Identities:
             await self.author.look_at_token()
         if self.reviewer is not None:
             await self.reviewer.look_at_token()
-        if not self.all_known and trio.current_time() >= self._ask_at:
-            await self._learned_problem()
+        if not self.all_known:
+            async with self._lock:  # of many reviews at once the first asks, and the others take what it learned
+                if not self.all_known and trio.current_time() >= self._ask_at:
+                    await self._ask()
         author, reviewer = self.known("author"), self.known("reviewer")
         if author is None or reviewer is None:
             raise ForgeUnavailable(
@@ -185,6 +185,13 @@ class Identities:
                 raise CallError("failed_precondition", _NAMELESS, outcome="not_sent")
             case True:
                 return
+
+    async def _ask(self) -> None:
+        """Learn what is not known, under the lock."""
+        async with trio.open_nursery() as nursery:
+            for role in self._roles():
+                nursery.start_soon(self._learn, role)
+        self._ask_at = trio.current_time() + _ASKED_AGAIN_SECONDS
 
     def _sameness(self) -> str:
         """How an operator is told that the two roles are one account; "" where they are not, as far as is known."""

@@ -135,6 +135,24 @@ async def test_until_both_are_known_reviews_are_unavailable(role: str, autojump_
     assert {name: forge.asked for name, forge in forges.items()} == {"author": 1, "reviewer": 1, role: 3}
 
 
+async def test_of_many_reviews_at_once_one_asks_who_the_accounts_are(autojump_clock: MockClock) -> None:
+    forge = Forge(AWAY, seconds=1.5)
+    identities = new_identities(Forge(ADA), forge)
+    refused = 0
+
+    async def review() -> None:
+        nonlocal refused
+        with pytest.raises(ForgeUnavailable):
+            await identities.check_reviewer()
+        refused += 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(review)
+    assert (refused, forge.asked) == (50, 1)
+    assert trio.current_time() == 1.5
+
+
 async def test_no_reviewer_is_not_known_to_be_one() -> None:
     identities = new_identities(Forge(ADA), None)
     await identities.learn()
