@@ -31,6 +31,7 @@ DELAY_UNKNOWN_SECONDS: Final = 60.0
 """How long a limit counts whose end the server did not tell."""
 
 _SAME_WINDOW_SECONDS = 5.0  # the Date header has whole seconds, and answers overtake one another
+_LATE_SECONDS = 60.0  # no answer is on its way for longer
 _NEGLIGIBLE_SECONDS = 1e-6  # what float rounding can leave of a delay that has passed
 _INTEGER = re.compile(r"[0-9]{1,12}", re.ASCII)
 
@@ -146,6 +147,9 @@ class _Bucket:
         elif reset_at >= self.reset_at - _SAME_WINDOW_SECONDS:
             self.remaining = min(self.remaining, reading.remaining)
             self.reset_at = max(self.reset_at, reset_at)
+        elif reading.resets_in > _LATE_SECONDS:
+            # Too far ahead for a window that is over: the end that was told first is wrong, or another account's.
+            self.remaining = min(self.remaining, reading.remaining)
         self.limit = reading.limit if reading.limit is not None else self.limit
         self.cost, self.shared = reading.cost, reading.shared
 

@@ -100,6 +100,16 @@ def test_an_overtaken_answer_never_raises_what_remains() -> None:
     assert budget.status(3.0).resources[0].remaining == 4990
 
 
+def test_an_end_that_no_other_answer_confirms_hides_nothing_of_what_remains() -> None:
+    budget = Budget()
+    spend(budget, 0.0, told(4000, resets_in=3600.0))  # a bogus header, or the account of a token since exchanged
+    spend(budget, 1.0, told(11, resets_in=1200.0))
+    assert budget.opens_in("read", "core", 1.0) == 0.0
+    spend(budget, 2.0, told(10, resets_in=1199.0))
+    assert budget.opens_in("read", "core", 2.0) > 0.0
+    assert budget.opens_in("read", "core", 3600.0) == 0.0
+
+
 def test_a_fresh_window_is_found_out_by_one_request_at_a_time_where_the_limit_is_small() -> None:
     budget = Budget()
     spend(budget, 0.0, told(0, limit=8))

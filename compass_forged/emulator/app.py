@@ -221,7 +221,8 @@ class Forge:
         if etag is not None:
             headers |= {"etag": etag, "vary": _VARY, "cache-control": "private, max-age=60, s-maxage=60"}
         if fresh:
-            return Answer(304, headers, b"")
+            links = {name: value for name, value in reply.headers.items() if name.casefold() == "link"}
+            return Answer(304, headers | links, b"")  # a page may stay as it was while others come and go
         headers |= {
             "content-type": "application/json; charset=utf-8",
             "x-github-media-type": "github.v3; format=json",

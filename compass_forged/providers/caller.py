@@ -22,7 +22,7 @@ from compass_forged.errors import BadAnswer, BadCredentials, ForgeError, ForgeSt
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers.credentials import Credential
-from compass_forged.providers.etags import AnswerCache, tag_of
+from compass_forged.providers.etags import AnswerCache, confirmed, tag_of
 from compass_forged.providers.flights import Flight, FlightFailed, Writes
 from compass_forged.providers.gate import Admission, Gate
 from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport, OnSending, TransportFailure
@@ -98,6 +98,10 @@ class Dialect(Protocol):
 
     def place_name(self, answer: HttpAnswer) -> str:
         """The repository's canonical name from the answer to that read; "" if it holds none."""
+        ...
+
+    def leads_to_same(self, request: HttpRequest, path: tuple[str, ...]) -> bool:
+        """Whether a redirect to ``path`` changes the repository alone: not the artifact, nor what is done with it."""
         ...
 
     def moved(self, request: HttpRequest, repo: str) -> HttpRequest:
@@ -201,7 +205,8 @@ class ForgeHttp:
         moved_to = ""
         if answer.status in REDIRECTS:
             moved_to = await self._new_place(answer, context)
-            if answer.status not in _RESENT_REDIRECTS or not _may_touch(context, moved_to):
+            resent = answer.status in _RESENT_REDIRECTS and self._leads_to_same(request, answer)
+            if not resent or not _may_touch(context, moved_to):
                 raise ForgeStatus(answer.status, "the repository or artifact has moved", moved_to=moved_to)
             try:
                 answer = await self._write_once(self._dialect.moved(request, moved_to), context)
@@ -325,6 +330,10 @@ class ForgeHttp:
                 return self._dialect.place_name(HttpAnswer(found.status, found.headers, found.body))
         return ""
 
+    def _leads_to_same(self, request: HttpRequest, answer: HttpAnswer) -> bool:
+        place = self._transport.base.locate(answer.headers.get("location", ""))
+        return place is not None and self._dialect.leads_to_same(request, place[0])
+
     def _raise_refusal(self, answer: HttpAnswer) -> None:
         refusal = None if answer.status in REDIRECTS else self._dialect.refusal(answer)
         if refusal is not None:
@@ -410,7 +419,7 @@ class ForgeHttp:
         finally:  # cancelled: a write that had not gone out is given back
             admission.settle(sent=kind != "write" or context.guard.sent)
         if known is not None and answer.status == _NOT_MODIFIED:
-            return known
+            answer = confirmed(known, answer)
         if kind != "write":
             self._answers.keep(key, token, answer)
         return answer
@@ -422,15 +431,16 @@ class ForgeHttp:
             RateLimited: it is a refusal for one.
         """
         limit = self._dialect.limit(answer)
+        delay = 0.0
+        if limit is not None:  # before the request is settled: its end lets the next one go
+            if limit.kind == "primary" and limit.delay is not None:
+                delay = self._gate.exhausted(limit.resource, limit.delay)
+            else:
+                delay = self._gate.throttled(limit.delay, f"status {answer.status}")
         refused = 400 <= answer.status < 500 and answer.status != _REQUEST_TIMEOUT  # noqa: PLR2004 -- the 4xx class
         admission.settle(reading=self._dialect.reading(answer), created=not refused)
-        if limit is None:
-            return
-        if limit.kind == "primary" and limit.delay is not None:
-            delay = self._gate.exhausted(limit.resource, limit.delay)
-        else:
-            delay = self._gate.throttled(limit.delay, f"status {answer.status}")
-        raise RateLimited(delay, f"the forge's {limit.kind} rate limit is reached", outcome="rejected")
+        if limit is not None:
+            raise RateLimited(delay, f"the forge's {limit.kind} rate limit is reached", outcome="rejected")
 
 
 def _question(request: HttpRequest) -> tuple[Hashable, ...]:

@@ -9,6 +9,7 @@ that depend on the token.
 import re
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Final
 
 from compass_forged.providers.http import HttpAnswer
@@ -70,6 +71,17 @@ class AnswerCache:
         while len(self._answers) > self._entries_max or self._bytes > self._total_max_bytes:
             _, oldest = self._answers.popitem(last=False)
             self._bytes -= _weight(oldest)
+
+
+def confirmed(known: HttpAnswer, answer: HttpAnswer) -> HttpAnswer:
+    """What was known, with the headers of the 304 that says that it still holds.
+
+    The tag is one of the body alone: which pages there are besides is told by the 304's own ``Link``. A list that ended
+    with a page goes on behind it later, and that page stays as it was. Source: RFC 9111, section 3.2, and reports of
+    public clients on GitHub's lists.
+    """
+    fresh = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
+    return replace(known, headers={**known.headers, **fresh})
 
 
 def tag_of(answer: HttpAnswer) -> str:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from compass_forged.errors import ForgeError, ForgeStatus
+from compass_forged.errors import ForgeError, ForgeStatus, ForgeUnavailable
 from compass_forged.observability import Counters, get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers.answers import Items
@@ -64,6 +64,17 @@ def check_moved(answer: ForgeAnswer, repo: str, context: CallContext) -> None:
         raise ForgeStatus(404, "moved to a repository outside the session's scope")
 
 
+def check_unmoved(answer: ForgeAnswer, context: CallContext) -> None:
+    """What stands below an artifact is read under the name that the forge has just told, and is not elsewhere.
+
+    Raises:
+        ForgeUnavailable: it was redirected: moved this moment, or into a repository that the call may not touch, and
+            what came from there need not tell which.
+    """
+    if answer.moved and context.may_touch is not None:
+        raise ForgeUnavailable("the forge moved a part of this while it was read; ask again", outcome="unknown")
+
+
 @contextmanager
 def failing_as(
     outcome: Outcome, *, refused: Outcome | None = None, sent: Outcome | None = None
@@ -95,6 +106,7 @@ async def read_list(
     *,
     pages_max: int = PAGES_MAX,
     newest: bool = False,
+    may_move: bool = False,
     enough: Callable[[list[T]], bool] = lambda _items: False,
 ) -> Listing[T]:
     """Read a list page by page; in small pages where a whole one is over the cap of an answer.
@@ -106,16 +118,17 @@ async def read_list(
         read: the translator of a page.
         pages_max: how many pages are kept, and read at the most but one.
         newest: of a longer list keep the last pages, where the forge tells how many there are.
+        may_move: whether ``ask`` may name a repository that has moved; then nothing of the list is shown to anyone.
         enough: whether what was read will do; asked after each page, the last one too. It may take items out.
 
     Raises:
         ForgeError: as the caller's ``read``.
     """
     try:
-        return await _read_list(http, context, PAGE, ask, read, pages_max, newest, enough)
+        return await _read_list(http, context, PAGE, ask, read, pages_max, newest, may_move, enough)
     except AnswerTooLarge as error:
         log.info("a page of a list is too large; it is read in smaller ones", why=str(error))
-        return await _read_list(http, context, PAGE_SMALL, ask, read, pages_max, newest, enough)
+        return await _read_list(http, context, PAGE_SMALL, ask, read, pages_max, newest, may_move, enough)
 
 
 async def _read_list(
@@ -126,6 +139,7 @@ async def _read_list(
     read: Callable[[ForgeAnswer], Items[T]],
     pages_max: int,
     newest: bool,  # noqa: FBT001 -- handed on by position
+    may_move: bool,  # noqa: FBT001 -- likewise
     enough: Callable[[list[T]], bool],
 ) -> Listing[T]:
     items: list[T] = []
@@ -133,6 +147,8 @@ async def _read_list(
     page, complete = 1, True
     while True:
         answer = await http.read(ask(size, page), context)
+        if not may_move:
+            check_unmoved(answer, context)
         found = read(answer)
         items += found.good
         broken += len(found.broken)

@@ -115,7 +115,9 @@ class AppToken:
             BadCredentials: the forge refuses the App, or knows no such installation.
             RateLimited, ForgeUnavailable: no token could be had now. The call that needs it was not sent.
         """
-        if trio.current_time() < self._renew_at and self._secret is not None:
+        now = trio.current_time()
+        # While one caller renews a token that still lives, the others do not wait for that.
+        if self._secret is not None and (now < self._renew_at or (now < self._ends_at and self._lock.locked())):
             return self._secret.reveal()
         async with self._lock:
             now = trio.current_time()
@@ -160,6 +162,10 @@ class AppToken:
                 await self._renew_once()
             except ForgeError as error:
                 self._back_off(error)
+            except trio.Cancelled:
+                if alive:  # or the next caller would spend its time on a forge that does not answer, and the next
+                    self._failed_until = trio.current_time() + _BACK_OFF_FIRST_SECONDS
+                raise
             except ConfigError as error:
                 if not alive:
                     raise

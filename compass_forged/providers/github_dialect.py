@@ -155,6 +155,14 @@ class GitHubDialect:
             return ""
         return name if REPO.fullmatch(name) else ""
 
+    def leads_to_same(self, request: HttpRequest, path: tuple[str, ...]) -> bool:
+        """What stands below the repository is the same: an issue that was transferred has another number there."""
+        match path:
+            case ("repositories", _, *below) | ("repos", _, _, *below):
+                return tuple(below) == request.path[3:]
+            case _:
+                return False
+
     def moved(self, request: HttpRequest, repo: str) -> HttpRequest:
         """The same request below ``/repos/OWNER/NAME`` of another repository."""
         owner, _, name = repo.partition("/")

@@ -15,7 +15,7 @@ from compass_forged.providers import github_reviews as reviews
 from compass_forged.providers import github_threads as threads
 from compass_forged.providers.answers import left_out
 from compass_forged.providers.caller import ForgeAnswer
-from compass_forged.providers.github_access import Access, Listing, check_moved, failing_as, read_list
+from compass_forged.providers.github_access import Access, Listing, check_moved, check_unmoved, failing_as, read_list
 from compass_forged.providers.together import together
 from compass_forged.wire.schema import Comment, CreatePullRequest, GetPullRequest, PullRequest
 
@@ -131,6 +131,7 @@ async def newest_comments(access: Access, repo: str, number: int, total: int, co
     broken = 0
     for page in range(first, first + COMMENT_PAGES_MAX):
         answer = await access.http.read(issues.comments_request(repo, number, page), context)
+        check_unmoved(answer, context)
         new = issues.read_comments(answer, repo, number)
         comments += new.good
         broken += len(new.broken)

@@ -159,6 +159,7 @@ async def _remove_leftover(access: Access, arm: SubmitReview, context: CallConte
         lambda size, page: reviews.reviews_request(arm.repo, arm.pull_number, size, page),
         lambda answer: reviews.read_reviews(answer, arm.repo, arm.pull_number),
         newest=True,  # where the account's own pending one stands
+        may_move=True,  # the deletion goes where this call may
     )
     pending = [
         each

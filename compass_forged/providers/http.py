@@ -378,6 +378,7 @@ class _Body:
     _plain: bytearray = field(default_factory=bytearray)
     _gzip: Any = None  # zlib's decompressor has no public type
     _compressed: bool = False
+    _received: int = 0
 
     def __post_init__(self) -> None:
         word = self.encoding.strip().lower()
@@ -386,7 +387,10 @@ class _Body:
         self._compressed = word.endswith("gzip")
 
     def feed(self, chunk: bytes) -> None:
-        """Add received bytes."""
+        """Add received bytes; what compresses to more than it is, such as members of nothing, is over the cap too."""
+        self._received += len(chunk)
+        if self._received > BODY_MAX_BYTES:
+            raise _Unreadable(_TOO_LARGE, too_large=True)
         if self._compressed:
             self._inflate(chunk)
         else:

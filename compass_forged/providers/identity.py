@@ -6,6 +6,7 @@ until both are known to be, no review is sent.
 
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -95,6 +96,15 @@ class RoleIdentity:
         """The account, or None: not learned yet, or the token has changed since."""
         return self._known if self._lasting or self._known_at == self.credential.changes else None
 
+    async def look_at_token(self) -> None:
+        """Have a token that was put in another's place show now, before it is used: its account is not known then.
+
+        Raises:
+            ForgeError: as ``Credential.token``.
+        """
+        if not self._lasting:
+            await self.credential.token()
+
     async def learn(self) -> None:
         """Ask the forge, unless it is known.
 
@@ -141,10 +151,8 @@ class Identities:
         Raises:
             ConfigError: author and reviewer are the same account.
         """
-        async with self._lock, trio.open_nursery() as nursery:
-            for role in self._roles():
-                nursery.start_soon(self._learn, role)
-        self._ask_at = trio.current_time() + _ASKED_AGAIN_SECONDS
+        async with self._lock:
+            await self._ask()
         if problem := self._sameness():
             raise ConfigError(problem)
 
@@ -168,9 +176,16 @@ class Identities:
         Raises:
             CallError: ``failed_precondition``: author and reviewer are the same account, or cannot be told apart.
             ForgeUnavailable: it cannot be learned now who they are.
+            ForgeError: the reviewer's token cannot be had.
         """
-        if not self.all_known and trio.current_time() >= self._ask_at:
-            await self._learned_problem()
+        with suppress(ForgeError):  # logged where it arose; what is known of the author holds
+            await self.author.look_at_token()
+        if self.reviewer is not None:
+            await self.reviewer.look_at_token()
+        if not self.all_known:
+            async with self._lock:  # of many reviews at once the first asks, and the others take what it learned
+                if not self.all_known and trio.current_time() >= self._ask_at:
+                    await self._ask()
         author, reviewer = self.known("author"), self.known("reviewer")
         if author is None or reviewer is None:
             raise ForgeUnavailable(
@@ -184,6 +199,13 @@ class Identities:
                 raise CallError("failed_precondition", _NAMELESS, outcome="not_sent")
             case True:
                 return
+
+    async def _ask(self) -> None:
+        """Learn what is not known, under the lock."""
+        async with trio.open_nursery() as nursery:
+            for role in self._roles():
+                nursery.start_soon(self._learn, role)
+        self._ask_at = trio.current_time() + _ASKED_AGAIN_SECONDS
 
     def _sameness(self) -> str:
         """How an operator is told that the two roles are one account; "" where they are not, as far as is known."""

@@ -119,6 +119,10 @@ class LinearDialect:
         """Never asked, as ``place_request`` has nothing to ask."""
         return ""
 
+    def leads_to_same(self, request: HttpRequest, path: tuple[str, ...]) -> bool:  # noqa: ARG002 -- the port's shape
+        """Linear redirects nothing."""
+        return False
+
     def moved(self, request: HttpRequest, repo: str) -> HttpRequest:  # noqa: ARG002 -- the port's shape
         """Never asked, as no new place is ever found."""
         return request

@@ -34,7 +34,7 @@ class Entry:
         """Find out whether a review may be sent: whether author and reviewer are known to be two accounts.
 
         Raises:
-            CallError, ForgeUnavailable: as ``Identities.check_reviewer``.
+            CallError, ForgeError: as ``Identities.check_reviewer``.
         """
         if self.identities is not None:
             await self.identities.check_reviewer()

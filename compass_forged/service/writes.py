@@ -66,6 +66,7 @@ def review(bound: BoundCall, arm: SubmitReview) -> Work:
 
 
 async def _submit(bound: BoundCall, reviewer: Provider, arm: SubmitReview) -> ResultArm:
+    await bound.entry.check_reviewer()
     return ReviewResult(review=await posts.review(bound, reviewer, arm))
 
 

@@ -512,6 +512,21 @@ async def test_a_moved_write_stays_where_the_call_may_not_go() -> None:
     assert len(forge.requests) == 2
 
 
+@pytest.mark.parametrize("below", ["issues/3/comments", "issues", "issues/7/comments/1", ""])
+async def test_a_moved_write_is_not_resent_where_its_artifact_is_another(below: str) -> None:
+    forge = scripted(
+        redirect(307, f"https://api.github.com/repositories/9/{below}".rstrip("/")),
+        answer(200, {"full_name": "acme/new"}),
+    )
+    context, _ = new_context()
+    context.may_touch = lambda _repo: True
+    comment = HttpRequest("POST", ("repos", "acme", "site", "issues", "7", "comments"), json={"body": "b"})
+    with pytest.raises(ForgeStatus) as refused:
+        await new_http(forge).write(comment, context)
+    assert (refused.value.moved_to, refused.value.outcome) == ("acme/new", "rejected")
+    assert [request.method for request in forge.requests] == ["POST", "GET"]
+
+
 async def test_a_write_that_moves_twice_ends() -> None:
     forge = scripted(redirect(307, MOVED), answer(200, {"full_name": "a/b"}), redirect(307, MOVED))
     context, _ = new_context()
@@ -591,6 +606,33 @@ async def test_the_last_good_answer_is_kept_and_the_next_call_is_gated(
         await http.read(READ, new_context()[0])
     assert refused.value.retry_after_seconds == pytest.approx(1201)
     assert len(forge.requests) == 1
+
+
+SECONDARY = "You have exceeded a secondary rate limit"
+
+
+@pytest.mark.parametrize("extra", [{}, {"retry-after": "60"}])
+async def test_what_waits_behind_a_throttled_call_is_not_sent_after_it(
+    extra: dict[str, str], autojump_clock: trio.testing.MockClock
+) -> None:
+    seen: list[float] = []
+
+    async def throttle(_request: httpx.Request) -> httpx.Response:
+        seen.append(trio.current_time())
+        await trio.sleep(1.0)
+        left = {"x-ratelimit-remaining": "4000", "x-ratelimit-limit": "5000"}
+        return answer(403, refusal(SECONDARY), {**left, **extra})
+
+    http = new_http(scripted(*[throttle] * 100))
+
+    async def ask(number: int) -> None:
+        with suppress(RateLimited), trio.fail_after(30.0):
+            await http.read(HttpRequest("GET", ("repos", "acme", "site", "issues", str(number))), new_context()[0])
+
+    async with trio.open_nursery() as nursery:
+        for number in range(2 * CONCURRENCY_MAX):
+            nursery.start_soon(ask, number)
+    assert seen == [0.0] * CONCURRENCY_MAX
 
 
 async def test_absent_headers_are_no_limit() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compass_forged.errors import BadAnswer, BadCursor, BadRepo, ForgeStatus, IsPullRequest
+from compass_forged.errors import BadAnswer, BadCursor, BadRepo, ForgeStatus, ForgeUnavailable, IsPullRequest
 from compass_forged.providers import github, github_issues, github_pull_flow
 from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.github_issues import ListPosition
@@ -167,8 +167,10 @@ async def test_a_yes_that_proves_nothing_leaves_the_outcome_unknown(body: object
 
 
 async def test_a_create_in_a_renamed_repository_is_recorded_under_its_new_name() -> None:
+    moved = sample("repo-patch-307-renamed")  # of the repository itself; of what is below it, below the new place
+    moved.headers["location"] += "/issues"
     provider, forge = new_github(
-        sample("repo-patch-307-renamed"),
+        moved,
         answer(200, {"full_name": "acme/New"}),
         answer(201, issue_json(repo="acme/New")),
     )
@@ -605,6 +607,16 @@ async def test_comments_behind_a_redirect_are_read_where_they_are() -> None:
         answer(200, issue_json(comments=1)), MOVED, answer(200, [comment_json(1, repo="acme/New")])
     )
     assert len((await provider.get_issue(GET, new_context()[0])).comments) == 1
+
+
+async def test_comments_behind_a_redirect_are_not_shown_where_the_call_may_not_go_everywhere() -> None:
+    provider, _ = new_github(
+        answer(200, issue_json(comments=1)), MOVED, answer(200, [comment_json(1, repo="other/private")])
+    )
+    context, _ = new_context()
+    context.may_touch = lambda repo: repo == "acme/site"
+    with pytest.raises(ForgeUnavailable, match="ask again"):
+        await provider.get_issue(GET, context)
 
 
 async def test_comments_that_keep_coming_are_read_within_bounds() -> None:

@@ -233,6 +233,29 @@ async def test_a_forge_that_does_not_answer_is_waited_for_ten_seconds(scene: Sce
     assert trio.current_time() == 10
 
 
+async def test_a_renewal_that_hangs_keeps_nobody_from_a_token_that_lives(
+    scene: Scene, autojump_clock: MockClock
+) -> None:
+    first = await scene.source.token()
+    await trio.sleep(3600 - EARLY_SECONDS)
+    scene.forge.script.add(Rule(method="POST", path=ACCESS_TOKENS, delay=60, times=1000))
+    late = 0
+
+    async def call() -> None:
+        nonlocal late
+        with trio.move_on_after(3) as scope:
+            assert await scene.source.token() == first
+        late += scope.cancelled_caught
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(60):  # ten calls each second for a minute, none of which can wait for ten
+            for _ in range(10):
+                nursery.start_soon(call)
+            await trio.sleep(1)
+    assert late <= 60 / 3
+    assert scene.minted <= 1 + 60 / 3
+
+
 async def test_a_connection_that_fails_is_a_forge_out_of_reach(tmp_path: Path) -> None:
     forge = ScriptedForge([httpx.ConnectError("10.0.0.1")])
     transport = HttpTransport(BaseUrl.parse("https://api.github.com"), transport=forge)

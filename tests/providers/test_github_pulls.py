@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -453,6 +454,24 @@ async def test_of_more_reviews_than_are_read_the_last_are_shown() -> None:
     found = await provider.get_pull_request(GET, new_context()[0])
     assert len(found.reviews) == flow.REVIEW_PAGES_MAX
     assert found.warnings == ["only 5 of the reviews are shown"]
+
+
+@pytest.mark.parametrize("part", ["reviews", "comments", "check-runs", "status"])
+async def test_no_part_of_a_pull_request_is_read_where_the_call_may_not_go(part: str) -> None:
+    async def serve(request: httpx.Request) -> httpx.Response:
+        await trio.lowlevel.checkpoint()
+        path = request.url.path
+        if path.endswith("/pulls/7"):
+            return answer(200, pull_json(7))
+        if path.startswith("/repositories/9/") or not path.endswith(part):
+            return answer(200, {"check_runs": [], "statuses": []} if "commits" in path else [])
+        return answer(301, {}, {"location": f"https://api.github.com/repositories/9/{part}"})
+
+    provider, _ = new_github(*[serve] * 20)
+    context, _ = new_context()
+    context.may_touch = lambda repo: repo == "acme/site"
+    with pytest.raises(ForgeUnavailable, match="ask again"):
+        await provider.get_pull_request(GetPullRequest(repo="acme/site", pull_number=7), context)
 
 
 async def test_a_head_that_is_no_commit_has_no_checks() -> None:

@@ -192,6 +192,12 @@ async def test_the_cap_counts_what_comes_out_of_gzip(over: int) -> None:
     assert len(got.body) == (0 if over else BODY_MAX_BYTES)
 
 
+async def test_the_cap_counts_what_comes_in_where_nothing_comes_out() -> None:
+    nothing = gzip.compress(b"")
+    transport, _ = in_process(answer(200, nothing * (BODY_MAX_BYTES // len(nothing) + 1), {"content-encoding": "gzip"}))
+    assert (await exchange(transport)).too_large
+
+
 async def test_a_gzip_bomb_over_the_network_is_dropped_early() -> None:
     bomb = gzip.compress(b"0" * (4 * BODY_MAX_BYTES)) * 4
     head = f"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {len(bomb)}\r\n\r\n".encode()

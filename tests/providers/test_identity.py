@@ -5,8 +5,16 @@ import structlog.testing
 import trio
 from trio.testing import MockClock
 
-from compass_forged.errors import BadAnswer, CallError, ConfigError, ForgeError, ForgeStatus, ForgeUnavailable
-from compass_forged.providers.credentials import Credential, StaticToken
+from compass_forged.errors import (
+    BadAnswer,
+    BadCredentials,
+    CallError,
+    ConfigError,
+    ForgeError,
+    ForgeStatus,
+    ForgeUnavailable,
+)
+from compass_forged.providers.credentials import Credential, EnvToken, StaticToken
 from compass_forged.providers.fake import FakeProvider
 from compass_forged.providers.github_identity import learn_identity
 from compass_forged.providers.identity import LEARN_SECONDS, Identities, Identity, RoleIdentity
@@ -127,6 +135,24 @@ async def test_until_both_are_known_reviews_are_unavailable(role: str, autojump_
     assert {name: forge.asked for name, forge in forges.items()} == {"author": 1, "reviewer": 1, role: 3}
 
 
+async def test_of_many_reviews_at_once_one_asks_who_the_accounts_are(autojump_clock: MockClock) -> None:
+    forge = Forge(AWAY, seconds=1.5)
+    identities = new_identities(Forge(ADA), forge)
+    refused = 0
+
+    async def review() -> None:
+        nonlocal refused
+        with pytest.raises(ForgeUnavailable):
+            await identities.check_reviewer()
+        refused += 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(review)
+    assert (refused, forge.asked) == (50, 1)
+    assert trio.current_time() == 1.5
+
+
 async def test_no_reviewer_is_not_known_to_be_one() -> None:
     identities = new_identities(Forge(ADA), None)
     await identities.learn()
@@ -155,6 +181,43 @@ async def test_another_token_may_be_another_account(autojump_clock: MockClock) -
     with pytest.raises(CallError):
         await identities.check_reviewer()
     assert forge.asked == 2
+
+
+@pytest.mark.parametrize("role", ["author", "reviewer"])
+async def test_a_token_that_was_exchanged_since_the_last_call_is_looked_at_before_the_next_review(
+    role: str, autojump_clock: MockClock
+) -> None:
+    source, changing, steady = Changing(), Forge(ADA, BOB), Forge(BOB)
+    if role == "reviewer":
+        reviewer = RoleIdentity(Credential("reviewer", source), changing)
+        identities = Identities(
+            "github.com", RoleIdentity(Credential("author", StaticToken("token")), steady), reviewer
+        )
+    else:
+        identities = new_identities(changing, steady, source)
+    await identities.check_reviewer()
+    await trio.sleep(3)
+    source.value = "token-two"  # and nobody has asked for it since
+    with pytest.raises(CallError) as refused:
+        await identities.check_reviewer()
+    assert (refused.value.code, changing.asked) == ("failed_precondition", 2)
+
+
+async def test_a_reviewer_whose_token_is_gone_is_told_as_that_and_an_author_without_one_keeps_no_review_back(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTHOR_TOKEN", "token-one")
+    monkeypatch.setenv("REVIEWER_TOKEN", "token-two")
+    author = RoleIdentity(Credential("author", EnvToken("AUTHOR_TOKEN")), Forge(ADA))
+    reviewer = RoleIdentity(Credential("reviewer", EnvToken("REVIEWER_TOKEN")), Forge(BOB))
+    identities = Identities("github.com", author, reviewer)
+    await identities.check_reviewer()
+    monkeypatch.delenv("AUTHOR_TOKEN")
+    await identities.check_reviewer()
+    monkeypatch.delenv("REVIEWER_TOKEN")
+    with pytest.raises(BadCredentials, match="reviewer") as refused:
+        await identities.check_reviewer()
+    assert refused.value.outcome == "not_sent"
 
 
 async def test_another_installation_token_is_the_same_app(autojump_clock: MockClock) -> None:

@@ -103,7 +103,7 @@ async def test_a_cancelled_leader_does_not_fail_its_followers_and_a_follower_not
         await wait_all_tasks_blocked()
         for container in ("a", "b"):
             nursery.start_soon(read, http, got, ISSUE, container)
-        nursery.start_soon(cancelled, 0.7)
+        nursery.start_soon(cancelled, 0.3)  # before the leader: whoever is left may lead the next flight
     assert got == [b'{"value": 0}'] * 2
     assert len(forge.seen) == 2
     assert trio.current_time() == 1.5
@@ -448,3 +448,22 @@ async def test_a_tagged_answer_in_gzip_is_kept_decoded(autojump_clock: MockClock
     )
     http = new_http(forge)
     assert [await one(http)() for _ in range(2)] == [b'{"value": 1}'] * 2
+
+
+async def test_a_page_that_stayed_as_it_was_tells_of_the_pages_that_came_since(autojump_clock: MockClock) -> None:
+    page = HttpRequest("GET", ("repos", "acme", "site", "issues"), (("page", "1"),))
+    forge = Forge()
+    links = {"etag": 'W/"one"', "link": '<https://api.github.com/x?page=2>; rel="next"', "content-length": "0"}
+    told_at_first: list[httpx.Response] = [
+        answer(200, [1], {"etag": 'W/"one"', "date": "then"}),
+        answer(304, None, links),
+        answer(304, None, {"etag": 'W/"one"'}),
+    ]
+    forge.fail = lambda _request: told_at_first.pop(0)
+    http = new_http(forge)
+    first, second, third = [await http.read(page, new_context()[0]) for _ in range(3)]
+    assert "link" not in first.headers
+    assert (second.body, second.status) == (first.body, 200)
+    assert second.headers["link"] == links["link"]
+    assert "content-length" not in second.headers
+    assert (second.headers["date"], third.headers["link"]) == ("then", links["link"])

@@ -2,20 +2,25 @@
 
 import msgspec
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compass_forged import owner
-from compass_forged.errors import BadReview, ForgePrecondition
+from compass_forged.errors import BadReview, ForgePrecondition, ForgeUnavailable
 from compass_forged.folding import fold, folded_bytes
+from compass_forged.providers.credentials import Credential, StaticToken
 from compass_forged.providers.fake import Step
-from compass_forged.service import writes
+from compass_forged.providers.identity import Identities, Identity, RoleIdentity
+from compass_forged.providers.registry import Entry, Registry
+from compass_forged.service import ForgeService, writes
 from compass_forged.wire.schema import InlineComment, Review, ReviewRef, SubmitReview
 from tests.owner.corpus import FORGERIES, INNOCENT
 from tests.support.service import (
     INLINE,
     PULL_READ,
     REVIEW,
+    SECRET,
     World,
     error_of,
     new_world,
@@ -52,6 +57,41 @@ async def test_the_summary_is_stamped_and_the_comments_are_not() -> None:
     assert sent == msgspec.structs.replace(REVIEW, body=f"{HEADER}\n\nA summary.")
     assert world.store.touches == 0
     assert world.forge.calls == []
+
+
+class Reviewing:
+    """Names an account, or fails to."""
+
+    def __init__(self, account: Identity | None) -> None:
+        self.account = account
+
+    async def __call__(self) -> Identity:
+        await trio.lowlevel.checkpoint()
+        if self.account is None:
+            raise ForgeUnavailable("cannot connect to the forge", outcome="not_sent")
+        return self.account
+
+
+@pytest.mark.parametrize(
+    ("reviewer", "code"),
+    [(Identity("user", 7, "ada"), "failed_precondition"), (None, "unavailable"), (Identity("user", 8, "bob"), "")],
+)
+async def test_no_review_is_sent_before_author_and_reviewer_are_known_to_be_two(
+    reviewer: Identity | None, code: str
+) -> None:
+    world = await new_world(furnished=True)
+    identities = Identities(
+        "github.com",
+        RoleIdentity(Credential("author", StaticToken("token-one")), Reviewing(Identity("user", 7, "ada"))),
+        RoleIdentity(Credential("reviewer", StaticToken("token-two")), Reviewing(reviewer)),
+    )
+    registry = Registry([Entry("github", "github.com", world.forge, world.reviewer, identities)])
+    world.service = ForgeService(world.store, registry, ref_secret=SECRET, counters=world.counters)
+    result = await world.run(REVIEW)
+    if code:
+        refused = error_of(result)
+        assert (refused.code, refused.outcome) == (code, "not_sent")
+    assert world.reviewer.count() == (0 if code else 1)
 
 
 @pytest.mark.parametrize("verdict", ["approve", "request_changes", "comment"])
