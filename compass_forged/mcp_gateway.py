@@ -39,6 +39,8 @@ CONNECTIONS_PER_CONTAINER: Final = 4
 DAEMON_SECONDS: Final = 10.0
 """How long a new connection waits for a daemon that is restarting."""
 CONTROL_SECONDS: Final = 5.0
+_ALL: Final = ""
+"""Stands for no container, where all cannot be looked at."""
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 
@@ -97,7 +99,7 @@ class McpGateway:
             if not served.listener.current:
                 served.scope.cancel()
         found = self._found()
-        for name in found - self._served.keys():
+        for name in found - self._served.keys() - {_ALL}:
             try:
                 served = self._served[name] = _Served(bind_mcp(self._run_dir, name))
             except StartError as error:
@@ -109,9 +111,13 @@ class McpGateway:
             del self._refused[name]
 
     def _found(self) -> set[str]:
-        """The containers that are open while the daemon runs."""
-        with os.scandir(self._run_dir.path / "containers") as entries:
-            names = {entry.name for entry in entries if CONTAINER_NAME.fullmatch(entry.name)}
+        """The containers that are open while the daemon runs; those that are served if one cannot look."""
+        try:
+            with os.scandir(self._run_dir.path / "containers") as entries:
+                names = {entry.name for entry in entries if CONTAINER_NAME.fullmatch(entry.name)}
+        except OSError as error:  # no descriptor is left, say: what is served goes on
+            self._say_once(_ALL, f"cannot look at the containers: {error.strerror}")
+            return {_ALL, *self._served}
         return {name for name in names if self._run_dir.container_socket(name).is_socket()}
 
     def _say_once(self, name: str, why: str) -> None:
@@ -128,6 +134,8 @@ class McpGateway:
         try:
             with served.scope:
                 await serve_listener(served.listener, handle, connections=CONNECTIONS_PER_CONTAINER)
+        except Exception:  # noqa: BLE001 -- one container's listener costs the others nothing; it is bound anew
+            _log.exception("MCP listener crashed", container=name)
         finally:
             served.listener.close()
             del self._served[name]

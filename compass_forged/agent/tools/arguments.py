@@ -34,7 +34,10 @@ def checked(struct: type[_Parameters], schema: Schema, given: object) -> _Parame
     """
     if not isinstance(given, Mapping):
         raise BadParameters("expected an object with the tool's parameters")
-    values = _tidied(given, schema, "")
+    try:
+        values = _tidied(given, schema, "")
+    except RecursionError:
+        raise BadParameters("the parameters are nested too deeply") from None
     try:
         parameters = msgspec.convert(values, struct)
     except msgspec.ValidationError as error:

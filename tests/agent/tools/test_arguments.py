@@ -162,6 +162,13 @@ async def test_a_name_that_is_no_text_or_far_too_long_is_named_in_one_line() -> 
     assert len(await refusal("forge_get_issue", {**ISSUE, "x\n" * 10_000: 1})) < 400
 
 
+async def test_what_is_nested_without_end_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    assert await refusal("forge_list_issues", {"repo": "a/b", "labels": deep}) == "the parameters are nested too deeply"
+
+
 async def test_a_body_that_fits_no_frame_is_refused() -> None:
     said = await refusal("forge_comment_on_issue", {**ISSUE, "body": "x" * 262_145})
     assert said == "body: expected text, not blank; at most 262144 characters"
