@@ -62,7 +62,7 @@ async def test_where_the_containers_cannot_be_looked_at_what_is_served_goes_on(m
             raise OSError(24, "Too many open files")
 
         with monkeypatch.context() as patched:
-            patched.setattr(mcp_gateway.os, "scandir", scandir)
+            patched.setattr(os, "scandir", scandir)
             await until(lambda: looked > 3)
             assert mcp(daemon, "c1").is_socket()
             assert gateway._refused == {"": "cannot look at the containers: Too many open files"}
