@@ -184,8 +184,7 @@ class Identities:
             await self.reviewer.look_at_token()
         if not self.all_known:
             async with self._lock:  # of many reviews at once the first asks, and the others take what it learned
-                if not self.all_known and trio.current_time() >= self._ask_at:
-                    await self._ask()
+                await self._ask_if_due()
         author, reviewer = self.known("author"), self.known("reviewer")
         if author is None or reviewer is None:
             raise ForgeUnavailable(
@@ -199,6 +198,10 @@ class Identities:
                 raise CallError("failed_precondition", _NAMELESS, outcome="not_sent")
             case True:
                 return
+
+    async def _ask_if_due(self) -> None:
+        if not self.all_known and trio.current_time() >= self._ask_at:
+            await self._ask()
 
     async def _ask(self) -> None:
         """Learn what is not known, under the lock."""
