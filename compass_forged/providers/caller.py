@@ -35,6 +35,8 @@ _HIDDEN = frozenset({403, 404})
 _RESENT_REDIRECTS = frozenset({307, 308})
 REDIRECT_HOPS_MAX: Final = 3
 TRIES_MAX: Final = 3
+_LOST_MAX: Final = 2
+"""After how many shared requests that their leaders left a read is sent by itself."""
 _RETRY_SECONDS = 0.25
 _LOOK_UP_SECONDS = 5.0
 
@@ -241,7 +243,7 @@ class ForgeHttp:
 
     async def _read_once(self, request: HttpRequest, context: CallContext, kind: Kind) -> HttpAnswer:
         """The answer to one request: an own one, or that of somebody who asks the same under this credential."""
-        while True:
+        for _ in range(_LOST_MAX):
             token = await self._credential.token()
             turn = await self._gate.admit_or_board(context.container, kind, (kind, *_question(request)))
             if not isinstance(turn, Flight):
@@ -252,6 +254,9 @@ class ForgeHttp:
                 raise ForgeUnavailable(failure.why, outcome="unknown") from None
             if answer is not None:
                 return answer
+        # Whoever leads and leaves, again and again, does not keep the others from an answer.
+        token = await self._credential.token()
+        return await self._lead(await self._gate.admit(context.container, kind), request, context, kind, token)
 
     async def _lead(
         self, admission: Admission, request: HttpRequest, context: CallContext, kind: Kind, token: str

@@ -450,6 +450,26 @@ async def test_a_tagged_answer_in_gzip_is_kept_decoded(autojump_clock: MockClock
     assert [await one(http)() for _ in range(2)] == [b'{"value": 1}'] * 2
 
 
+async def test_those_who_lead_and_leave_keep_nobody_from_an_answer(autojump_clock: MockClock) -> None:
+    http = new_http(Forge(1.0))
+    got = list[bytes]()
+    ended = trio.Event()
+
+    async def leave() -> None:
+        while not ended.is_set():
+            with trio.move_on_after(0.3):
+                await http.read(ISSUE, new_context("hostile")[0])
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(12):
+            nursery.start_soon(leave)
+        await wait_all_tasks_blocked()
+        await read(http, got, ISSUE, "victim")
+        ended.set()
+    assert got == [b'{"value": 0}']
+    assert trio.current_time() <= 2.0
+
+
 async def test_a_page_that_stayed_as_it_was_tells_of_the_pages_that_came_since(autojump_clock: MockClock) -> None:
     page = HttpRequest("GET", ("repos", "acme", "site", "issues"), (("page", "1"),))
     forge = Forge()
