@@ -40,13 +40,17 @@ def decode(decoder: msgspec.json.Decoder[T], answer: ForgeAnswer) -> T:
             "the forge is still working on its answer", outcome="unknown", retry_after_seconds=_LATER_SECONDS
         )
     try:
-        return _decode(decoder, answer.body)
+        return decode_mended(decoder, answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadAnswer(answer.status, "the forge's answer is not the JSON that is due") from error
 
 
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """Decode; half a surrogate pair, which JSON can hold and UTF-8 cannot, is read as a replacement character."""
+def decode_mended(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Decode; half a surrogate pair, which JSON can hold and UTF-8 cannot, is read as a replacement character.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is not the JSON that is due.
+    """
     try:
         return decoder.decode(body)
     except msgspec.DecodeError:
@@ -88,7 +92,7 @@ def read_items(
     broken: list[int] = []
     for index, raw in enumerate(raws):
         try:
-            good.append(read(_decode(decoder, bytes(raw))))
+            good.append(read(decode_mended(decoder, bytes(raw))))
         except (BadAnswer, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             broken.append(index)
     if broken and not good:

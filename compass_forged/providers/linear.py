@@ -206,7 +206,8 @@ class LinearProvider:
             try:
                 return await write(words)
             except ForgeStatus as error:
-                if error.status not in _NAMED_REFUSALS or isinstance(error, ExclusiveLabels):
+                told = error.status in _NAMED_REFUSALS and error.outcome == "rejected"
+                if not told or isinstance(error, ExclusiveLabels):
                     raise
         made = await write({})
         if words:

@@ -14,10 +14,11 @@ import msgspec
 from compass_forged import __version__
 from compass_forged.budget import Reading, parse_count, reset_delay, retry_delay, served_at
 from compass_forged.errors import ForgeError, ForgeStatus, ForgeUnavailable
+from compass_forged.providers.answers import decode_mended
 from compass_forged.providers.caller import Limit
 from compass_forged.providers.http import HttpAnswer, HttpRequest
 from compass_forged.providers.linear_documents import DEAREST_POINTS
-from compass_forged.providers.linear_errors import errors_of
+from compass_forged.providers.linear_errors import GraphError, errors_of
 
 API_KEY_PREFIX: Final = "lin_api_"
 OAUTH_PREFIX: Final = "lin_oauth_"
@@ -69,7 +70,7 @@ class LinearDialect:
 
     def limit(self, answer: HttpAnswer) -> Limit | None:
         """Whether this is a rate limit: by the body whatever the status, or by 429 whatever the body."""
-        if answer.status != _TOO_MANY and not any(error.is_rate_limit for error in errors_of(answer)):
+        if answer.status != _TOO_MANY and not _refused(answer, lambda error: error.is_rate_limit):
             return None
         delay = retry_delay(answer.headers.get("retry-after"), self._served_at(answer))
         if delay is not None:
@@ -90,7 +91,7 @@ class LinearDialect:
         """401, and the errors that say the same with another status."""
         if answer.status == 401:  # noqa: PLR2004 -- Unauthorized
             return True
-        return any(error.is_bad_credential for error in errors_of(answer))
+        return _refused(answer, lambda error: error.is_bad_credential)
 
     def refusal(self, answer: HttpAnswer) -> ForgeError | None:
         """What an answer without data amounts to; None where there is data, or none is to be had from the errors."""
@@ -128,13 +129,13 @@ class LinearDialect:
         return request
 
     def _reading(self, answer: HttpAnswer, name: str, cost: int) -> Reading | None:
-        remaining = parse_count(answer.headers.get(f"x-ratelimit-{name}-remaining"))
+        remaining = parse_count(_whole(answer, f"x-ratelimit-{name}-remaining"))
         if remaining is None:
             return None
-        milliseconds = answer.headers.get(f"x-ratelimit-{name}-reset", "").strip()
+        milliseconds = _whole(answer, f"x-ratelimit-{name}-reset")
         return Reading(
             resource=name,
-            limit=parse_count(answer.headers.get(f"x-ratelimit-{name}-limit")),
+            limit=parse_count(_whole(answer, f"x-ratelimit-{name}-limit")),
             remaining=remaining,
             resets_in=reset_delay(milliseconds[:-_MILLISECOND_DIGITS], self._served_at(answer)),
             cost=cost,
@@ -145,10 +146,24 @@ class LinearDialect:
         return served_at(answer.headers.get("date"), self._wall_clock())
 
 
+def _whole(answer: HttpAnswer, name: str) -> str:
+    """A header's number without its fraction: a property costs a tenth of a point. "" where there is none."""
+    return answer.headers.get(name, "").strip().partition(".")[0]
+
+
+def _refused(answer: HttpAnswer, for_it: Callable[[GraphError], bool]) -> bool:
+    """Whether the request as a whole was refused, and for this.
+
+    Of one that was carried out a part may be missing: a write that is done must not pass for one that was not.
+    """
+    found = [error for error in errors_of(answer) if for_it(error)]
+    return any(not error.within for error in found) and not _has_data(answer)
+
+
 def _has_data(answer: HttpAnswer) -> bool:
     """Whether a field of the root has come: then what is there must be looked at, errors or not."""
     try:
-        data = _data_decoder.decode(answer.body).data
+        data = decode_mended(_data_decoder, answer.body).data
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return any(bytes(value) != b"null" for value in (data or {}).values())

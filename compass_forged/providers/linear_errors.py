@@ -16,6 +16,7 @@ import msgspec
 
 from compass_forged.errors import BadRequest, ForgeError, ForgePrecondition, ForgeStatus, ForgeUnavailable
 from compass_forged.observability import redact
+from compass_forged.providers.answers import decode_mended
 from compass_forged.providers.http import HttpAnswer
 
 DETAIL_MAX_CHARS: Final = 400
@@ -77,11 +78,13 @@ class GraphError:
         kinds: its type and its code, casefolded.
         message: the forge's word to a program.
         detail: its word to people, or else the message, and what is wrong with which value; one line.
+        within: whether it is about a part of a root field, which GraphQL looks at once the field itself is done.
     """
 
     kinds: frozenset[str]
     message: str
     detail: str
+    within: bool = False
 
     @property
     def is_rate_limit(self) -> bool:
@@ -93,8 +96,14 @@ class GraphError:
         """Whether the token is not accepted, or came in the wrong form."""
         return bool(self.kinds & _AUTHENTICATION) or bool(_KEY_AS_BEARER.search(self.message))
 
-    def as_error(self, status: int) -> ForgeError:  # noqa: PLR0911 -- a table: one return for each row
+    def as_error(self, status: int) -> ForgeError:
         """What it means for whoever asked, limits and credentials aside; ``status`` is the answer's."""
+        error = self._as_error(status)
+        if self.within:  # what was to be written is written; only the word of it did not come back whole
+            error.outcome = "unknown"
+        return error
+
+    def _as_error(self, status: int) -> ForgeError:  # noqa: PLR0911 -- a table: one return for each row
         told = f"{self.message} {self.detail}"
         if _EXISTS.search(told):
             return EntityExists(self.detail)
@@ -110,7 +119,7 @@ class GraphError:
             return ForgePrecondition(f"the forge says: {self.detail}")
         if self.kinds & _FORBIDDEN:
             return ForgeStatus(403, self.detail)
-        if self.kinds & _THEIR_FAULT:
+        if self.kinds & _THEIR_FAULT or self.is_rate_limit or self.is_bad_credential:  # of a part of what came alone
             return ForgeUnavailable(f"the forge says: {self.detail}", outcome="unknown")
         if _ONE_OF_A_GROUP.search(told):
             return ExclusiveLabels(self.detail)
@@ -129,7 +138,7 @@ def read_errors(body: bytes) -> tuple[GraphError, ...]:
     if b'"errors"' not in body:  # of a text within the JSON the quotes would be escaped
         return ()
     try:
-        errors = _body_decoder.decode(body).errors
+        errors = decode_mended(_body_decoder, body).errors
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
     items = errors if isinstance(errors, list) else []
@@ -149,7 +158,9 @@ def _read(item: Mapping[str, object]) -> GraphError:
     words = [_text(extensions, "userPresentableMessage") or message or "no reason given"]
     words += dict.fromkeys(_complaints(extensions.get("validationErrors")))
     kinds = frozenset(_text(extensions, name).casefold() for name in ("type", "code"))
-    return GraphError(kinds, one_line(message), one_line(": ".join(words)))
+    path = item.get("path")
+    within = isinstance(path, list) and len(path) > 1
+    return GraphError(kinds, one_line(message), one_line(": ".join(words)), within)
 
 
 def _text(found: Mapping[str, object], name: str) -> str:

@@ -6,7 +6,7 @@ up by the id that it stood for: the team is then told by its new name, if the ca
 
 import math
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -50,14 +50,24 @@ class _Flight:
     missing: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A team as it was seen, until when that holds, and under which of the credential's tokens."""
+
+    team: Team
+    until: float
+    changes: int
+
+
 class Teams:
     """The teams that one credential sees."""
 
     def __init__(self, http: ForgeHttp) -> None:
         """``http`` is the caller."""
         self._http = http
-        self._known: OrderedDict[str, tuple[Team, float]] = OrderedDict()
-        self._flights: dict[str, _Flight] = {}
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        # By key and credential: what one token sees, another need not.
+        self._flights: dict[tuple[str, int], _Flight] = {}
 
     async def find(self, key: str, context: CallContext) -> Team:
         """The team of a key in upper case.
@@ -68,6 +78,7 @@ class Teams:
             ForgeStatus: there is none, or none that the call may touch.
             ForgeError: the forge could not be asked.
         """
+        await self._http.credential.token()  # another one than before may be another workspace's
         team = self._fresh(key) or await self._asked(key, context)
         if team.key.upper() != key and context.may_touch is not None and not context.may_touch(team.key):
             raise ForgeStatus(404, "renamed to a team outside the session's scope")
@@ -76,42 +87,46 @@ class Teams:
     def forget(self, key: str) -> None:
         """The forge says that the team is gone, or has another key now: ask anew next time."""
         if (found := self._known.get(key)) is not None:
-            self._known[key] = (found[0], -math.inf)  # its id may still lead to it
+            self._known[key] = replace(found, until=-math.inf)  # its id may still lead to it
 
     def _fresh(self, key: str) -> Team | None:
         found = self._known.get(key)
-        return found[0] if found is not None and trio.current_time() < found[1] else None
+        if found is None or found.changes != self._http.credential.changes or trio.current_time() >= found.until:
+            return None
+        return found.team
 
     async def _asked(self, key: str, context: CallContext) -> Team:
-        while (flight := self._flights.get(key)) is not None:
+        asked = (key, self._http.credential.changes)
+        while (flight := self._flights.get(asked)) is not None:
             await flight.done.wait()  # bounded by the call's own deadline
             if flight.team is not None:
                 return flight.team
             if flight.missing:
                 raise _missing()
-        flight = self._flights[key] = _Flight()
+        flight = self._flights[asked] = _Flight()
         try:
             flight.team = await self._resolve(key, context)
             flight.missing = flight.team is None
         finally:
-            del self._flights[key]
+            del self._flights[asked]
             flight.done.set()
         if flight.team is None:
             raise _missing()
         return flight.team
 
     async def _resolve(self, key: str, context: CallContext) -> Team | None:
+        changes = self._http.credential.changes
         team = _first(TEAM_BY_KEY, await self._http.read(query(TEAM_BY_KEY, key=key), context))
         if team is not None and team.key.upper() != key:
             team = None  # not what was asked for
         before = self._known.get(key)
         if team is None and before is not None:
-            team = _first(TEAM_BY_ID, await self._http.read(query(TEAM_BY_ID, id=before[0].id), context))
-            if team is not None and team.id != before[0].id:
+            team = _first(TEAM_BY_ID, await self._http.read(query(TEAM_BY_ID, id=before.team.id), context))
+            if team is not None and team.id != before.team.id:
                 team = None
         self._known.pop(key, None)
         if team is not None:
-            self._known[key] = (team, trio.current_time() + FRESH_SECONDS)
+            self._known[key] = _Known(team, trio.current_time() + FRESH_SECONDS, changes)
             if len(self._known) > TEAMS_MAX:
                 self._known.popitem(last=False)
         return team

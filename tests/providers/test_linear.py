@@ -525,11 +525,80 @@ async def test_another_token_may_be_anothers_so_nothing_is_said_until_it_is_know
 ) -> None:
     monkeypatch.setenv("LINEAR_TOKEN", "lin_oauth_the-first-of-two-0001")
     viewer = graphql({"viewer": {"id": "a-1", "name": "compass", "displayName": "compass", "app": True}})
-    forge = ScriptedForge([viewer, team_answer(), created(), created()])
+    forge = ScriptedForge([viewer, team_answer(), created(), team_answer(), created()])
     provider = LinearProvider(new_http(forge, source=EnvToken("LINEAR_TOKEN")), create_as_user="Compass")
     await provider.learn_identity()
     await create(provider)
     monkeypatch.setenv("LINEAR_TOKEN", "lin_oauth_the-second-of-two-0002")
     await create(provider)
-    inputs = [json.loads(request.content)["variables"]["input"] for request in forge.requests[2:]]
+    inputs = [json.loads(request.content)["variables"]["input"] for request in forge.requests[2::2]]
     assert [given.get("createAsUser") for given in inputs] == ["Compass", None]
+
+
+async def test_a_team_that_one_token_saw_is_looked_up_anew_under_another(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """A token of another workspace has another team of that key; a listing by the old id would just be empty."""
+    monkeypatch.setenv("LINEAR_TOKEN", "lin_oauth_the-first-of-two-0001")
+    other = "33333333-3333-4333-8333-333333333333"
+    forge = ScriptedForge([team_answer(), issues_answer(), team_answer(team_id=other), issues_answer()])
+    provider = LinearProvider(new_http(forge, source=EnvToken("LINEAR_TOKEN")))
+    await provider.list_issues(LISTING, new_context()[0])
+    monkeypatch.setenv("LINEAR_TOKEN", "lin_oauth_the-second-of-two-0002")
+    await provider.list_issues(LISTING, new_context()[0])
+    filters = [sent(request)["filter"]["team"]["id"]["eq"] for request in forge.requests[1::2]]
+    assert filters == [TEAM_ID, other]
+
+
+# --- a write that is done and whose word does not come back whole ---------------------------------------------------
+
+WITHIN = [
+    graph_error("Invalid scope: `read` required", type="forbidden", code="FORBIDDEN"),
+    graph_error("Entity not found: Team", type="invalid input", code="INPUT_ERROR"),
+    graph_error("Argument Validation Error", type="invalid input", code="INVALID_INPUT"),
+    graph_error("Rate limit exceeded", type="ratelimited", code="RATELIMITED"),
+    graph_error("Authentication required, not authenticated", type="authentication error"),
+    graph_error("Query too complex", code="INPUT_ERROR"),
+]
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("problem", WITHIN)
+async def test_an_error_within_what_a_write_made_does_not_say_that_nothing_was_made(
+    problem: dict[str, object], status: int, autojump_clock: MockClock
+) -> None:
+    """GraphQL looks at the fields of what a mutation answers once that has run: the comment stands."""
+    failed = graphql(None, {**problem, "path": ["commentCreate", "comment", "url"]}, status=status)
+    nothing = graphql({"comments": {"nodes": []}})
+    provider, forge = scripted(team_answer(), issues_answer(issue_json()), failed, nothing, nothing)
+    with pytest.raises(ForgeError) as caught:
+        await provider.comment_on_issue(COMMENT, new_context()[0])
+    assert caught.value.outcome == "unknown"
+    assert len(forge.requests) == 5  # written once, and looked for
+
+
+async def test_an_error_within_a_comment_that_stands_leaves_it_done(autojump_clock: MockClock) -> None:
+    failed = graphql(None, {**WITHIN[0], "path": ["commentCreate", "comment", "issue"]}, status=400)
+
+    async def stands(request: httpx.Request) -> httpx.Response:
+        await trio.lowlevel.checkpoint()
+        found = {"id": sent(request)["id"], "url": "https://linear.app/acme/issue/ENG-7#c", "issue": {"id": ISSUE_ID}}
+        return graphql({"comments": {"nodes": [found]}})
+
+    provider, _ = scripted(team_answer(), issues_answer(issue_json()), failed, stands)
+    written = await provider.comment_on_issue(COMMENT, new_context()[0])
+    assert written.url.endswith("ENG-7#c")
+
+
+@pytest.mark.parametrize("kind", ["ratelimited", "authentication error"])
+async def test_an_issue_that_came_is_made_whatever_stands_beside_it(kind: str, autojump_clock: MockClock) -> None:
+    beside: dict[str, object] = {
+        "message": "x",
+        "path": ["issueCreate", "issue", "creator"],
+        "extensions": {"type": kind},
+    }
+    provider, forge = scripted(team_answer(), created(beside, creator=None))
+    issue = await create(provider)
+    assert issue.number == 7
+    assert issue.warnings
+    assert len(forge.requests) == 2

@@ -313,3 +313,27 @@ def test_nothing_is_followed_anywhere() -> None:
     assert DIALECT.place_request(("graphql",)) is None
     assert DIALECT.place_name(HttpAnswer(200, {}, b"{}")) == ""
     assert DIALECT.moved(request, "ENG") is request
+
+
+def test_half_a_character_hides_no_error() -> None:
+    limited = told({"message": "cut off \ud83d", "extensions": {"code": "RATELIMITED"}})
+    assert b"\\ud83d" in limited.body
+    assert DIALECT.limit(limited) is not None
+    partial = told(error("x"), status=200, data={"issues": {"title": "\ud83d"}})
+    assert DIALECT.refusal(partial) is None
+
+
+def test_points_are_counted_in_tenths_by_linear_and_whole_by_us() -> None:
+    reading = DIALECT.reading(
+        HttpAnswer(
+            200,
+            {
+                "x-ratelimit-complexity-limit": "2000000.0",
+                "x-ratelimit-complexity-remaining": "199.9",
+                "x-ratelimit-complexity-reset": "1733302464386.5",
+            },
+        )
+    )
+    assert reading is not None
+    assert (reading.limit, reading.remaining) == (2_000_000, 199)
+    assert reading.resets_in == pytest.approx(60.6, abs=1.0)
