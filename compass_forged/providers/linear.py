@@ -62,6 +62,7 @@ LOOKS: Final = 2
 LOOK_AGAIN_SECONDS: Final = 1.0
 LOOK_SECONDS: Final = 5.0
 """How long looking for it may take in all."""
+_NO_SUCH: Final = 404
 _NAMED_REFUSALS: Final = frozenset({403, 422})
 """How Linear refuses a write for the name that it is to stand under."""
 
@@ -151,7 +152,10 @@ class LinearProvider:
                 issue_id, team.id, arm.title, arm.body, [label.id for label in labels], actor
             )
             answer = await self._http.write(request, context)
-            return issues.created_issue(answer, issue_id, team.id, self._forge)
+            made = issues.created_issue(answer, issue_id, team.id, self._forge)
+            if made.repo.upper() != team.key.upper():  # renamed since it was looked up: that a scope may forbid
+                self._teams.forget(team_key(arm.repo))
+            return made
 
         async def look() -> Issue | None:
             return await self._standing(issue_id, team, arm, context)
@@ -190,13 +194,17 @@ class LinearProvider:
             if error.outcome != "unknown" and not isinstance(error, EntityExists):
                 raise
             failure = error
-        log.warning("the end of a write is not known; it is looked for by its id", why=type(failure).__name__)
-        found = await self._look_for(look)
-        if found is not None:
-            return found
-        if isinstance(failure, EntityExists):
-            raise ForgeUnavailable("what an earlier attempt made cannot be read now", outcome="unknown")
-        raise failure
+        try:
+            log.warning("the end of a write is not known; it is looked for by its id", why=type(failure).__name__)
+            found = await self._look_for(look)
+            if found is not None:
+                return found
+            if isinstance(failure, EntityExists):
+                raise ForgeUnavailable("what an earlier attempt made cannot be read now", outcome="unknown")
+            raise failure
+        finally:
+            # An error that a frame of its own traceback holds is a cycle, and with it stays what the call held.
+            del failure
 
     async def _written_as(self, write: Callable[[dict[str, str]], Awaitable[T]]) -> T:
         """Write under the configured name; if that is refused, once more without: a refused write has made nothing."""
@@ -293,7 +301,7 @@ class LinearProvider:
             size = wanted
             for _ in range(LIST_PAGES_MAX):
                 answer, size = await self._page(arm, team, min(size, wanted - len(found)), after, context)
-                page = issues.read_page(answer, team.id, self._forge)
+                page = issues.read_page(answer, team.id, self._forge, after=after, alone=not found)
                 found += page.items
                 broken += page.broken
                 warnings += page.errors
@@ -332,7 +340,10 @@ class LinearProvider:
         answer = await self._http.read(issues.by_number_request(team.id, number, whole=whole), context)
         found = issues.by_number(answer, team.id, number, self._forge, whole=whole)
         if found is None:
-            answer = await self._http.read(issues.by_identifier_request(key, number, whole=whole), context)
+            try:
+                answer = await self._http.read(issues.by_identifier_request(key, number, whole=whole), context)
+            except ForgeStatus as error:  # in whatever words: the team has no such number, and nor has it had one
+                raise (error if error.status == _NO_SUCH else ForgeStatus(_NO_SUCH, error.detail)) from None
             found = issues.by_identifier(answer, key, number, self._forge, whole=whole)
         if found.trashed:
             raise ForgeStatus(404, "the issue was deleted")

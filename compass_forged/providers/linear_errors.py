@@ -34,7 +34,7 @@ _THEIR_FAULT: Final = frozenset(
 _INVALID: Final = frozenset({"invalid input", "invalid_input", "input_error", "user error", "bad_user_input"})
 
 _NOT_FOUND: Final = re.compile(r"entity not found|could not find referenced", re.IGNORECASE)
-_EXISTS: Final = re.compile(r"entity \w+ with id \S+ already exists", re.IGNORECASE)
+_EXISTS: Final = re.compile(r"\bentity\b.{0,100}\balready exists|\bwith id \S+ already exists", re.IGNORECASE)
 _TOO_COMPLEX: Final = re.compile(r"query (?:is )?too complex", re.IGNORECASE)
 _SCOPE: Final = re.compile(r"invalid scope", re.IGNORECASE)
 _KEY_AS_BEARER: Final = re.compile(r"api key as a bearer token", re.IGNORECASE)

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from compass_forged.errors import BadArgument, BadCursor, ForgeStatus
-from compass_forged.providers.answers import bad, left_out, read_items, utc_time
+from compass_forged.errors import BadAnswer, BadArgument, BadCursor, ForgeStatus
+from compass_forged.providers.answers import Items, bad, left_out, read_items, utc_time
 from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.http import HttpRequest
 from compass_forged.providers.linear_answers import (
@@ -374,12 +374,20 @@ def list_request(arm: ListIssues, team_id: str, first: int, after: str) -> HttpR
     return query(ISSUES, filter=wanted, first=first, after=after or None, archived=state != "open")
 
 
-def read_page(answer: ForgeAnswer, team_id: str, forge: ForgeRef) -> IssuePage:
+def read_page(answer: ForgeAnswer, team_id: str, forge: ForgeRef, *, after: str, alone: bool) -> IssuePage:
     """A page of a listing.
 
+    Args:
+        answer: the forge's.
+        team_id: whose issues were asked for.
+        forge: for coordinates.
+        after: the place behind which the page was asked for.
+        alone: whether nothing has been read before it; if not, one without a readable item takes nothing with it.
+
     Raises:
-        BadAnswer: the answer is not about this team.
+        BadAnswer: the answer is not about this team, or leads nowhere.
     """
+    asked = after
 
     def read(raw: _Issue) -> Found:
         found = _found(raw, answer, forge)
@@ -389,9 +397,15 @@ def read_page(answer: ForgeAnswer, team_id: str, forge: ForgeRef) -> IssuePage:
 
     found = reply(ISSUES, answer)
     page = decoded(_page_decoder, found)
-    items = read_items(page.nodes, _issue_decoder, read, answer)
+    items: Items[Found]
+    try:
+        items = read_items(page.nodes, _issue_decoder, read, answer)
+    except BadAnswer:
+        if alone:
+            raise
+        items = Items(broken=tuple(range(len(page.nodes))))
     after = page.pageInfo.endCursor or "" if page.pageInfo.hasNextPage else ""
-    if page.pageInfo.hasNextPage and _LINEAR_CURSOR.fullmatch(after) is None:
+    if page.pageInfo.hasNextPage and (_LINEAR_CURSOR.fullmatch(after) is None or after == asked):
         bad(answer, "the forge's answer says that there is more, and not where")
     return IssuePage([one.issue for one in items.good if not one.trashed], after, len(items.broken), found.errors)
 

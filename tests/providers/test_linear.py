@@ -602,3 +602,54 @@ async def test_an_issue_that_came_is_made_whatever_stands_beside_it(kind: str, a
     assert issue.number == 7
     assert issue.warnings
     assert len(forge.requests) == 2
+
+
+# --- what a broken forge does to a walk, a look-up and a replay -----------------------------------------------------
+
+
+async def test_a_last_page_that_cannot_be_read_takes_nothing_with_it(autojump_clock: MockClock) -> None:
+    more = issues_answer(issue_json("ENG-1"), hasNextPage=True, endCursor="c-1")
+    provider, _ = scripted(team_answer(), more, issues_answer({"id": 1}))
+    page = await provider.list_issues(LISTING, new_context()[0])
+    assert [issue.number for issue in page.items] == [1]
+    assert page.warnings == ["1 of the forge's items could not be read and is left out"]
+
+
+async def test_a_walk_that_is_led_in_circles_ends(autojump_clock: MockClock) -> None:
+    round_trip = [issues_answer(issue_json("ENG-1"), hasNextPage=True, endCursor="c-1") for _ in range(12)]
+    provider, forge = scripted(team_answer(), *round_trip)
+    with pytest.raises(BadAnswer, match="says that there is more"):
+        await provider.list_issues(LISTING, new_context()[0])
+    assert len(forge.requests) == 3
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        graph_error("Argument Validation Error", type="invalid input", code="INVALID_INPUT"),
+        graph_error("Could not find it", type="invalid input"),
+        graph_error("No", type="forbidden"),
+        NOT_FOUND,
+    ],
+)
+async def test_a_number_that_a_team_has_not_is_not_found_in_whatever_words(
+    problem: dict[str, object], autojump_clock: MockClock
+) -> None:
+    provider, _ = scripted(team_answer(), issues_answer(), graphql(None, problem, status=400))
+    with pytest.raises(ForgeStatus) as caught:
+        await provider.get_issue(READ, new_context()[0])
+    assert caught.value.status == 404
+
+
+@pytest.mark.parametrize(
+    "words", ["Entity already exists", "Issue with id 7 already exists", "Entity Issue already exists"]
+)
+async def test_an_id_that_is_taken_is_read_back_in_whatever_words(words: str, autojump_clock: MockClock) -> None:
+    taken = graphql(None, graph_error(words, type="invalid input", code="INPUT_ERROR"), status=400)
+
+    async def stands(request: httpx.Request) -> httpx.Response:
+        await trio.lowlevel.checkpoint()
+        return issues_answer(issue_json(issue_id=sent(request)["id"]))
+
+    provider, _ = scripted(team_answer(), taken, stands)
+    assert (await create(provider)).number == 7

@@ -446,6 +446,19 @@ async def test_a_renamed_team_is_told_by_its_new_key(autojump_clock: MockClock) 
     assert forge.state.commits["issue"] == 1
 
 
+async def test_a_create_that_shows_a_new_key_has_the_team_looked_up_again(autojump_clock: MockClock) -> None:
+    """A scope that names the old key holds for one create at the most, and not for as long as a key is remembered."""
+    forge = new_forge()
+    linear = on_forge(forge)
+    await linear.create_issue(CREATE, fresh())
+    forge.state.rename_team("ENG", "CORE")
+    made = await linear.create_issue(CREATE, fresh())
+    assert made.repo == "CORE"
+    with pytest.raises(ForgeStatus, match="404"):
+        await linear.create_issue(CREATE, keyed(may_touch=lambda repo: repo == "ENG"))
+    assert forge.state.commits["issue"] == 2
+
+
 async def test_a_key_that_another_team_has_taken_means_that_team(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)
