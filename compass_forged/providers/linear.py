@@ -213,9 +213,8 @@ class LinearProvider:
         if words:
             try:
                 return await write(words)
-            except ForgeStatus as error:
-                told = error.status in _NAMED_REFUSALS and error.outcome == "rejected"
-                if not told or isinstance(error, ExclusiveLabels):
+            except (ForgePrecondition, ForgeStatus) as error:
+                if not _may_be_for_the_name(error):
                     raise
         made = await write({})
         if words:
@@ -398,6 +397,16 @@ class LinearProvider:
             raise
         except ExclusiveLabels as error:
             raise explained(labels or []) from error
+
+
+def _may_be_for_the_name(error: ForgePrecondition | ForgeStatus) -> bool:
+    """Whether a write may have been refused, and so not made, for the name that it was to stand under.
+
+    In what words Linear does so is not known: "forbidden", a missing scope and an invalid input all may be it.
+    """
+    if error.outcome != "rejected" or isinstance(error, ExclusiveLabels):
+        return False
+    return isinstance(error, ForgePrecondition) or error.status in _NAMED_REFUSALS
 
 
 @contextmanager

@@ -653,3 +653,22 @@ async def test_an_id_that_is_taken_is_read_back_in_whatever_words(words: str, au
 
     provider, _ = scripted(team_answer(), taken, stands)
     assert (await create(provider)).number == 7
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        graph_error("Invalid scope: `app` required", type="forbidden", code="FORBIDDEN"),
+        graph_error("Not for this plan", type="feature not accessible"),
+        graph_error("No", type="forbidden"),
+        graph_error("No", type="invalid input"),
+    ],
+)
+async def test_a_name_may_be_refused_in_whatever_words(problem: dict[str, object], autojump_clock: MockClock) -> None:
+    viewer = graphql({"viewer": {"id": "a-1", "name": "compass", "displayName": "compass", "app": True}})
+    provider, forge = scripted(viewer, team_answer(), graphql(None, problem, status=400), created())
+    await provider.learn_identity()
+    assert (await create(provider)).number == 7
+    inputs = [sent(request)["input"] for request in forge.requests[2:]]
+    assert [given.get("createAsUser") for given in inputs] == ["Compass", None]
+    assert not provider.writes_as
