@@ -27,6 +27,10 @@ def run_stdio(socket_path: str) -> int:
     except AgentError as error:
         sys.stderr.write(f"compass-forged mcp: {error.message}\n")
         return EXIT_UNREACHABLE if isinstance(error, DaemonUnreachable) else EXIT_FAILED
+    except BaseExceptionGroup as group:  # once the SDK serves, an interrupt comes out of its task groups
+        if group.split(KeyboardInterrupt)[1] is not None:
+            raise
+        return EXIT_INTERRUPTED
     return 0
 
 
