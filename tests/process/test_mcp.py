@@ -32,6 +32,10 @@ from tests.support.world import AUTHOR_TOKEN, REVIEWER_TOKEN, ROOT, DaemonProces
 pytestmark = pytest.mark.process
 
 CLI = [sys.executable, "-m", "compass_forged", "mcp"]
+INITIALIZE = (
+    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
+    b'"clientInfo":{"name":"x","version":"1"}}}\n'
+)
 ONE_LINE = "socat STDIO UNIX-CONNECT:/run/forge/mcp.sock"
 GET = {"repo": "acme/site", "issue_number": 7}
 T = TypeVar("T")
@@ -104,15 +108,19 @@ def test_a_daemon_that_is_not_there_is_one_line_and_a_code(where: Place, monkeyp
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_without_standard_input_or_output_it_says_so(where: Place, closed: str) -> None:
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", *CLI, "--socket", str(where.root / "forge.sock")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "compass-forged mcp: standard input or output is closed; start it with both open\n"
+
+
 @pytest.mark.parametrize(
     ("told", "answered"),
     [
         (b"no json\n", b"-32700"),
-        (
-            b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
-            + b'"clientInfo":{"name":"x","version":"1"}}}\n',
-            b"serverInfo",
-        ),
+        (INITIALIZE, b"serverInfo"),
         (b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n', b'"id":1'),
     ],
     ids=["before the handshake", "after the handshake", "without a handshake"],

@@ -20,6 +20,9 @@ WAIT_SECONDS: Final = 5.0
 
 def run_stdio(socket_path: str) -> int:
     """Serve; the process's exit code. What goes wrong is one line on standard error."""
+    if sys.stdin is None or sys.stdout is None:  # closed when the process began: the numbers 0 and 1 are others' by now
+        sys.stderr.write("compass-forged mcp: standard input or output is closed; start it with both open\n")
+        return EXIT_FAILED
     try:
         anyio.run(_serve, socket_path, backend="trio")
     except KeyboardInterrupt:
