@@ -91,7 +91,7 @@ class LineBuffer:
         """Keep of a line over the limit its head, and in ``_data`` its tail; say what is wrong at its end."""
         if not self._skipping:
             self._skipping = True
-            self._head = bytes(self._data[:_EDGE_BYTES]) + part[:_EDGE_BYTES]
+            self._head = (bytes(self._data[:_EDGE_BYTES]) + part[:_EDGE_BYTES])[:_EDGE_BYTES]
         self._data[:] = self._data[-_EDGE_BYTES:] + part[-_EDGE_BYTES:]
         if complete:
             line = self._head + b"\0" + bytes(self._data)

@@ -39,7 +39,7 @@ def test_a_buffer_holds_no_more_than_its_limit() -> None:
     buffer = LineBuffer(LIMIT)
     for _ in range(1000):
         list(buffer.feed(b"x" * 15))
-        assert len(buffer._data) + len(buffer._head) <= LIMIT + 4 * 512
+        assert len(buffer._data) + len(buffer._head) <= LIMIT + 3 * 512
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,13 @@ def test_a_request_over_the_limit_is_answered_under_its_own_id(line: dict[str, o
     assert isinstance(refused, BadLine)
     assert refused.answer.id == 7
     assert following == b"ok"
+
+
+def test_an_id_is_not_put_together_from_two_places_of_a_line() -> None:
+    first = b'{"jsonrpc": "2.0",' + b" " * 494  # as much as is kept of the head
+    assert len(first) == 512
+    buffer = LineBuffer(1000)
+    assert not list(buffer.feed(first + b'"params": {"a": "' + b"x" * 400))
+    (refused,) = buffer.feed(b'"id": 8, ' + b"x" * 600 + b"\n")
+    assert isinstance(refused, BadLine)
+    assert refused.answer.id is None
