@@ -18,6 +18,8 @@ RECONNECT_SECONDS = 10.0
 """How long a call tries to connect anew, unless the client was told otherwise."""
 REPLY_GRACE_SECONDS = 5.0
 """How much longer than a call's own ``timeout_ms`` a client waits: the daemon's answer says more than a timeout."""
+_LONGEST_SECONDS = 86_400.0
+"""No call waits longer, whatever it asks for: locks and sockets take no time of centuries."""
 
 
 def frame_of(call: ForgeCall) -> bytes:
@@ -60,5 +62,6 @@ def arm_of(reply: ReplyFrame) -> ResultArm:
 
 
 def patience(call: ForgeCall, default_seconds: float) -> float:
-    """How long to wait for the reply to ``call``, in seconds."""
-    return call.timeout_ms / 1000 + REPLY_GRACE_SECONDS if call.timeout_ms else default_seconds
+    """How long to wait for the reply to ``call``, in seconds; a day at most."""
+    asked = call.timeout_ms / 1000 + REPLY_GRACE_SECONDS if call.timeout_ms else default_seconds
+    return min(asked, _LONGEST_SECONDS)

@@ -1,5 +1,6 @@
 """A blocking client for scripts: a plain socket, one call at a time, the same errors as the asynchronous client."""
 
+import os
 import socket
 import threading
 import time
@@ -28,7 +29,9 @@ class SyncForgeClient:
     """``with SyncForgeClient(path) as client: client.forge(call)``.
 
     Calls from several threads wait for each other. A call that ends in any way but with its reply closes the
-    connection, so that no late reply can be taken for the next one's; the next call connects anew.
+    connection, so that no late reply can be taken for the next one's; the next call connects anew. In a process that
+    was forked off, the client has a connection of its own, from its first call on: two processes that read from one
+    would take each other's replies.
     """
 
     def __init__(
@@ -48,8 +51,10 @@ class SyncForgeClient:
         self._buffer = FrameBuffer(REPLY_MAX_BYTES)
         self._lock = threading.Lock()
         self._closed = True
+        self._process = os.getpid()
 
     def __enter__(self) -> Self:
+        self._leave_to_parent()
         with self._lock:
             self._open(time.monotonic() + self._wait_seconds)
             self._closed = False
@@ -58,6 +63,7 @@ class SyncForgeClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._leave_to_parent()
         with self._lock:
             self._closed = True
             self._drop()
@@ -67,6 +73,7 @@ class SyncForgeClient:
         frame = frame_of(call)
         seconds = patience(call, self._call_seconds)
         deadline = time.monotonic() + seconds
+        self._leave_to_parent()
         if not self._lock.acquire(timeout=seconds):
             raise ForgeTimeout(seconds, "not_sent")
         try:
@@ -97,6 +104,16 @@ class SyncForgeClient:
                 time.sleep(pause)
         self._buffer = FrameBuffer(REPLY_MAX_BYTES)
         return self._socket
+
+    def _leave_to_parent(self) -> None:
+        """In a forked process, let go of the parent's connection, and of a lock that a thread of the parent held.
+
+        That only closes a descriptor: the parent's goes on.
+        """
+        if self._process != (process := os.getpid()):
+            self._drop()
+            self._lock = threading.Lock()
+            self._process = process
 
     def _drop(self) -> None:
         if self._socket is not None:

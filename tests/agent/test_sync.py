@@ -1,5 +1,7 @@
 """The blocking client against a scripted daemon."""
 
+import math
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -7,6 +9,7 @@ from pathlib import Path
 from struct import pack
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 
 from compass_forged.agent import (
@@ -276,6 +279,32 @@ def test_a_call_that_waits_too_long_for_another_threads_is_not_sent(path: Path) 
         assert timeout.value.outcome == "not_sent"
         answer.set()
         slow.join()
+
+
+def test_a_forked_process_has_a_connection_of_its_own(path: Path) -> None:
+    parents, daemons = socket.socketpair()  # stand-ins, until the connection's two ends are put in their places
+    with parents, daemons:
+
+        def keep_open(peer: Peer) -> None:
+            os.dup2(peer._socket.fileno(), daemons.fileno())
+
+        with scripted_daemon(path, keep_open, Peer.serve), SyncForgeClient(path) as client:
+            inherited = client._socket
+            assert inherited is not None
+            os.dup2(inherited.fileno(), parents.fileno())
+            client._process += 1  # as a process finds it that was forked off
+            client._lock.acquire()  # by a thread that the fork left behind
+            assert client.forge(call_of("b")) == answer_to("b")
+            assert inherited.fileno() == -1
+        parents.sendall(b"still connected")
+        assert daemons.recv(64) == b"still connected"
+
+
+@pytest.mark.parametrize(("call_seconds", "timeout_ms"), [(math.inf, 0), (1.0, 2**63 - 1)])
+def test_a_call_may_ask_for_any_time(path: Path, call_seconds: float, timeout_ms: int) -> None:
+    call = msgspec.structs.replace(call_of("a"), timeout_ms=timeout_ms)
+    with scripted_daemon(path, Peer.serve), SyncForgeClient(path, call_seconds=call_seconds) as client:
+        assert client.forge(call) == answer_to("a")
 
 
 def test_a_call_that_is_too_large_or_outside_the_context_is_refused(path: Path) -> None:

@@ -32,6 +32,10 @@ from tests.support.world import AUTHOR_TOKEN, REVIEWER_TOKEN, ROOT, DaemonProces
 pytestmark = pytest.mark.process
 
 CLI = [sys.executable, "-m", "compass_forged", "mcp"]
+INITIALIZE = (
+    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
+    b'"clientInfo":{"name":"x","version":"1"}}}\n'
+)
 ONE_LINE = "socat STDIO UNIX-CONNECT:/run/forge/mcp.sock"
 GET = {"repo": "acme/site", "issue_number": 7}
 T = TypeVar("T")
@@ -104,7 +108,24 @@ def test_a_daemon_that_is_not_there_is_one_line_and_a_code(where: Place, monkeyp
     assert done.stdout == ""
 
 
-def test_an_interrupt_ends_it_without_a_traceback(where: Place) -> None:
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_without_standard_input_or_output_it_says_so(where: Place, closed: str) -> None:
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", *CLI, "--socket", str(where.root / "forge.sock")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "compass-forged mcp: standard input or output is closed; start it with both open\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "answered"),
+    [
+        (b"no json\n", b"-32700"),
+        (INITIALIZE, b"serverInfo"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n', b'"id":1'),
+    ],
+    ids=["before the handshake", "after the handshake", "without a handshake"],
+)
+def test_an_interrupt_ends_it_without_a_traceback(where: Place, told: bytes, answered: bytes) -> None:
     path = where.root / "forge.sock"
     with scripted_daemon(path, answering):
         process = subprocess.Popen(
@@ -118,9 +139,9 @@ def test_an_interrupt_ends_it_without_a_traceback(where: Place) -> None:
             assert process.stdin is not None
             assert process.stdout is not None
             assert process.stderr is not None
-            process.stdin.write(b"no json\n")
+            process.stdin.write(told)
             process.stdin.flush()
-            assert b"-32700" in process.stdout.readline()
+            assert answered in process.stdout.readline()
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
             assert process.stderr.read() == b""

@@ -20,6 +20,9 @@ WAIT_SECONDS: Final = 5.0
 
 def run_stdio(socket_path: str) -> int:
     """Serve; the process's exit code. What goes wrong is one line on standard error."""
+    if sys.stdin is None or sys.stdout is None:  # closed when the process began: the numbers 0 and 1 are others' by now
+        sys.stderr.write("compass-forged mcp: standard input or output is closed; start it with both open\n")
+        return EXIT_FAILED
     try:
         anyio.run(_serve, socket_path, backend="trio")
     except KeyboardInterrupt:
@@ -27,6 +30,10 @@ def run_stdio(socket_path: str) -> int:
     except AgentError as error:
         sys.stderr.write(f"compass-forged mcp: {error.message}\n")
         return EXIT_UNREACHABLE if isinstance(error, DaemonUnreachable) else EXIT_FAILED
+    except BaseExceptionGroup as group:  # once the SDK serves, an interrupt comes out of its task groups
+        if group.split(KeyboardInterrupt)[1] is not None:
+            raise
+        return EXIT_INTERRUPTED
     return 0
 
 

@@ -176,6 +176,8 @@ class _Reading(_Stream):
                 try:
                     return await self._taken(self._lines.popleft())
                 except BadLine as error:
+                    if error.answer.id is not None:
+                        await self._writing.begin_request()  # which the answer ends
                     await self._writing.send(SessionMessage(error.answer))
             data = b"" if self._ended else await self._peer.receive()
             if not data:

@@ -54,7 +54,8 @@ class Document:
         self._taken += taken
         shown = shown.rstrip("\n")
         if len(shown) > limit:
-            return f"{shown[:limit]}{MORE}(truncated, {len(shown) - limit} chars)"
+            kept = visible(shown[:limit])[0]  # a joiner whose neighbour was cut off joins nothing
+            return f"{kept}{MORE}(truncated, {len(shown) - len(kept)} chars)"
         return shown
 
     def line(self, text: str, limit: int) -> str:

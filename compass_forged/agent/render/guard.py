@@ -53,7 +53,7 @@ def flat(text: str, limit: int) -> str:
     line = " ".join(visible(looked_at)[0].split())
     if len(line) <= limit and len(looked_at) == len(text):
         return line
-    return line[: limit - 1] + MORE
+    return visible(line[: limit - 1])[0] + MORE  # a joiner whose neighbour was cut off joins nothing
 
 
 def _held(shape: re.Pattern[str], value: str) -> str:

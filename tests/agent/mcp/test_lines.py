@@ -39,7 +39,7 @@ def test_a_buffer_holds_no_more_than_its_limit() -> None:
     buffer = LineBuffer(LIMIT)
     for _ in range(1000):
         list(buffer.feed(b"x" * 15))
-        assert len(buffer._data) <= LIMIT
+        assert len(buffer._data) + len(buffer._head) <= LIMIT + 3 * 512
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_buffer_holds_no_more_than_its_limit() -> None:
         (b"\xff", -32700),
         (b"{}", -32600),
         (b"[]", -32600),
-        (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', -32600),
+        (b'{"jsonrpc": "1.0", "method": "ping"}', -32600),
         (b"[" * 100_000, -32600),
         (json.dumps([0] * (PARTS_MAX + 1)).encode(), -32600),
     ],
@@ -69,3 +69,43 @@ def test_a_long_text_is_no_many_values() -> None:
     line = written(parsed(json.dumps(message).encode()))
     assert line.endswith(b"\n")
     assert json.loads(line) == message
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (b'{"jsonrpc": "2.0", "id": 7, "method": "x", "params": {"a": "\\ud83d"}}', 7),
+        (b'{"method": "x", "params": {"a": "\\uD83D", "id": 8}, "jsonrpc": "2.0", "id": "seven"}', "seven"),
+        (b'{"params": {"a": "\\ud83d"}, "id": -7, "jsonrpc": "2.0", "method": "x"}\r', -7),
+        (b'{"jsonrpc": "1.0", "id": 7, "method": "x"}', 7),
+        (b'{"method": "x", "params": {"a": "\\ud83d", "id": 8}}', None),
+        (b'{"params": {"id": 8, "a": "\\ud83d"}, "method": "x"}', None),
+        (b'{"jsonrpc": "2.0", "id": "\xff", "method": "x"}', None),
+        (b'{"jsonrpc": "2.0", "id": 01, "method": "x"}', None),
+    ],
+)
+def test_a_request_that_cannot_be_read_is_answered_under_its_own_id(line: bytes, found: object) -> None:
+    with pytest.raises(BadLine) as caught:
+        parsed(line)
+    assert caught.value.answer.id == found
+
+
+@pytest.mark.parametrize("step", [1, 7, 64, 100_000])
+@pytest.mark.parametrize("line", [{"id": 7, "params": {"a": "x" * 3000}}, {"params": {"a": "x" * 3000}, "id": 7}])
+def test_a_request_over_the_limit_is_answered_under_its_own_id(line: dict[str, object], step: int) -> None:
+    data = json.dumps({"jsonrpc": "2.0", "method": "x", **line}).encode() + b"\nok\n"
+    buffer = LineBuffer(1000)
+    refused, following = [each for at in range(0, len(data), step) for each in buffer.feed(data[at : at + step])]
+    assert isinstance(refused, BadLine)
+    assert refused.answer.id == 7
+    assert following == b"ok"
+
+
+def test_an_id_is_not_put_together_from_two_places_of_a_line() -> None:
+    first = b'{"jsonrpc": "2.0",' + b" " * 494  # as much as is kept of the head
+    assert len(first) == 512
+    buffer = LineBuffer(1000)
+    assert not list(buffer.feed(first + b'"params": {"a": "' + b"x" * 400))
+    (refused,) = buffer.feed(b'"id": 8, ' + b"x" * 600 + b"\n")
+    assert isinstance(refused, BadLine)
+    assert refused.answer.id is None

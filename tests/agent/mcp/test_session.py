@@ -224,6 +224,23 @@ async def test_what_is_no_message_is_answered_and_the_connection_goes_on() -> No
         assert (await peer.asked(1, "ping"))["result"] == {}
 
 
+async def test_a_request_that_cannot_be_read_is_answered_and_takes_no_room(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    transport = Held()
+    async with connected(transport) as peer:
+        for index in range(2 * REQUESTS_MAX):
+            peer.tell(b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"\\ud800"}}\n' % index)
+            answer = await peer.answer()
+            assert answer["id"] == index
+            assert answer["error"]["message"] == "not valid JSON; a lone surrogate is no text"
+        for index in range(REQUESTS_MAX + 1):
+            peer.ask(index, "tools/call", GET)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(transport.calls) == REQUESTS_MAX
+        transport.go.set()
+
+
 async def test_at_the_limit_of_requests_no_more_is_read(autojump_clock: trio.testing.MockClock) -> None:
     transport = Held()
     async with connected(transport) as peer:

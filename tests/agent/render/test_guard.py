@@ -80,3 +80,7 @@ def test_a_cut_is_marked() -> None:
     assert flat("one two", 7) == "one two"
     assert flat("one two!", 7) == "one tw\u2026"
     assert flat(" " * 100 + "hidden", 10) == "\u2026"
+
+
+def test_a_cut_leaves_no_joiner_behind_that_joins_nothing() -> None:
+    assert flat("\U0001f469\u200d\U0001f692 x", 3) == "\U0001f469\u2026"

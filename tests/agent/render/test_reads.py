@@ -239,6 +239,12 @@ def test_a_body_is_cut_at_its_bound_and_says_how_much() -> None:
     assert f"\n{whole}\u2026(truncated, 5 chars)\n" in reads.issue(issue(body=whole + "yyyyy"))
 
 
+def test_a_cut_leaves_no_joiner_behind_that_joins_nothing() -> None:
+    text = reads.issue(issue(body="x" * (reads.BODY_CHARS - 2) + "\U0001f469\u200d\U0001f692"))
+    assert "x\U0001f469\u2026(truncated, 2 chars)\n" in text
+    assert "\u200d" not in text
+
+
 def test_a_cut_inside_a_code_block_does_not_swallow_the_next_comment() -> None:
     long = "```diff\n" + "+x\n" * reads.COMMENT_CHARS
     found = issue(comments=[comment(MEL, long, 1), comment(ForgeAccount(login="bea"), "second", 2)])
