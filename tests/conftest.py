@@ -2,14 +2,23 @@
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
+import structlog
 import trio
 
 REAL_SECONDS = 60.0
 VIRTUAL_SECONDS = 10_000_000.0
 """Under a mock clock time is free; a test that waits for ever still ends there."""
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command that a test runs in this process sets logging up; the next test's captured lines must not miss any."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
 
 
 @pytest.hookimpl(tryfirst=True)
