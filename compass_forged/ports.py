@@ -269,7 +269,7 @@ class Store(Protocol):
         """Keep that the agent wants to hear of an artifact, and that its repository is followed; no cursor is set.
 
         Idempotent: one row for an agent and a coordinate, so that subscribing again answers the same id; one that has
-        ended is live again, under this session.
+        ended is live again, under the given one.
 
         Raises:
             SubscriptionsExhausted: the agent has as many as it may have, ended ones included.
