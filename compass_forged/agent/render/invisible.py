@@ -2,10 +2,12 @@
 
 Out go: zero-width characters, bidi controls, Unicode tags and all other default-ignorable characters, and controls but
 newline and tab. What belongs to visible text stays: a joiner inside an emoji or between letters of a script that is
-written with joiners, one variation selector behind a character that has variants. Line ends of every kind become a
-newline, which is no loss and not counted; a lone surrogate becomes U+FFFD.
+written with joiners, the selectors of an emoji's form, one of the three standardized selectors behind a Han character
+(not of the 240 others, which name glyphs of a collection: each could carry a byte that nobody sees). Line ends of every
+kind become a newline, which is no loss and not counted; a lone surrogate becomes U+FFFD.
 
-The sets come from Unicode's ``Default_Ignorable_Code_Point`` and general category ``Cf``.
+The sets come from Unicode's ``Default_Ignorable_Code_Point`` and general category ``Cf``; noncharacters and the
+empty notehead, which show nothing either, go too.
 """
 
 import re
@@ -15,17 +17,18 @@ _LINE_ENDS: Final = re.compile("\r\n|[\r\x85\u2028\u2029]")
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 _JOINERS: Final = "\u200c\u200d"
-_VARIATIONS: Final = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_VARIATIONS: Final = "\ufe00-\ufe02"
+_NONCHARACTERS: Final = "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(17))
 _HIDDEN: Final = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls but tab and newline
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, fillers, Mongolian selectors
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f"  # zero width, bidi
     "\u3164\ufeff\uffa0\ufff0-\ufffb"  # fillers, byte order mark, interlinear annotation
+    "\ufdd0-\ufdef\U0001d159"  # noncharacters, an empty notehead
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # shorthand and musical format controls
     "\U000e0000-\U000e0fff"  # tags and variation selectors
-    "\ufe00-\ufe0f"
-    "]"
+    "\ufe00-\ufe0f" + _NONCHARACTERS + "]"
 )
 # Blocks of emoji and pictographs, their modifiers, and the older symbols that have an emoji form.
 _PICTURE: Final = (

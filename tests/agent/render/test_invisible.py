@@ -22,6 +22,8 @@ FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
         ("\x00\x08\x0b\x1b[31m\x7f\x9b", "[31m", 6),
         ("so\xadft \u034f\u115f\u3164\uffa0", "soft ", 5),
         ("x\ufe01\ufe02\U000e0100\U000e01ef", "x", 4),
+        ("\u845b\ufe00\ufe00 \u845b\U000e0100 \u845b\U000e01ef", "\u845b\ufe00 \u845b \u845b", 3),
+        ("a\ufdd0b\ufdefc\uffffd\U0001fffee\U0010fffff\U0001d159", "abcdef", 6),
         ("a\r\nb\rc\x85d\u2028e\u2029f", "a\nb\nc\nd\ne\nf", 0),
         ("\udcef tail", "\ufffd tail", 0),
         (
@@ -44,7 +46,7 @@ def test_taken_out_and_counted(text: str, shown: str, taken: int) -> None:
         "1\ufe0f\u20e3",
         "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
         "\u0915\u094d\u200d\u0937",
-        "\u845b\U000e0100",
+        "\u845b\ufe00",
     ],
 )
 def test_what_belongs_to_visible_text_stays(text: str) -> None:
