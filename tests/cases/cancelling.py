@@ -553,9 +553,10 @@ async def sigterm_under_load(_case: Case) -> None:
     for in_time in (False, True):
         let_go = trio.Event()
 
-        async def answers(stream: trio.SocketStream, _method: str, _path: str, let_go: trio.Event = let_go) -> None:
+        async def answers(stream: trio.SocketStream, _method: str, path: str, let_go: trio.Event = let_go) -> None:
             await let_go.wait()
-            await stream.send_all(http_answer(issue_json(7)))
+            number = path.rpartition("/")[2]
+            await stream.send_all(http_answer(issue_json(int(number) if number.isdigit() else 7)))
 
         with place() as where:
             async with raw_forge(answers) as forge:
@@ -570,14 +571,15 @@ async def sigterm_under_load(_case: Case) -> None:
 
                     async def call(number: int, ended: list[object] = ended) -> None:
                         try:
-                            ended.append(await client.forge(call_of(READ, str(number))))
+                            ended.append(await client.forge(call_of(read_of(number), str(number))))
                         except AgentError as error:
                             ended.append(error.code)
 
                     async with connect(where.socket("c1")) as client, trio.open_nursery() as nursery:
                         for number in range(3):
                             nursery.start_soon(call, number)
-                        await until(lambda: len(forge.seen) >= 3)
+                        # Beside whose the credential is, which the daemon asks as well.
+                        await until(lambda: sum("/issues/" in str(request) for request in forge.seen) >= 3)
                         process.process.send_signal(signal.SIGTERM)
                         if in_time:
                             let_go.set()
