@@ -1,5 +1,9 @@
-"""Texts made to be slow. The times are generous bounds against growth faster than the text, not measurements."""
+"""Texts made to be slow. The times are generous bounds against growth faster than the text, not measurements.
 
+They are CPU time, without coverage's tracer, and the least of a few tries: a shared machine takes its own from each.
+"""
+
+import sys
 import time
 from collections.abc import Callable
 
@@ -11,6 +15,7 @@ from tests.owner.corpus import FIELDS, HEADER, WORDS
 MIB = 1 << 20
 SECONDS_MIB = 5.0
 SECONDS_64_KIB = 0.5
+TRIES = 3
 
 
 def _fill(piece: str, size: int) -> str:
@@ -94,10 +99,24 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 
 
 def _strip_within(body: str, seconds: float) -> str:
-    before = time.process_time()
-    stripped = owner.strip(body)
-    assert time.process_time() - before < seconds
-    return stripped
+    took = float("inf")
+    for _ in range(TRIES):
+        stripped, again = _timed_strip(body)
+        took = min(took, again)
+        if took < seconds:
+            return stripped
+    raise AssertionError(f"{took} s of CPU, where {seconds} are allowed")
+
+
+def _timed_strip(body: str) -> tuple[str, float]:
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    try:
+        before = time.thread_time()
+        stripped = owner.strip(body)
+        return stripped, time.thread_time() - before
+    finally:
+        sys.settrace(tracer)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
