@@ -31,7 +31,7 @@ from compass_forged.hub import CallDeadlines, Hub
 from compass_forged.listener import RunDir
 from compass_forged.memory import MemoryWatch
 from compass_forged.memory_use import MemorySource, open_memory_source
-from compass_forged.observability import Counters, get_logger
+from compass_forged.observability import Counters, flush_lines, get_logger
 from compass_forged.ports import SessionWatch, Store
 from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.github import GitHubProvider
@@ -213,6 +213,7 @@ async def _serve_watching(
                 nursery.cancel_scope.cancel()
 
             await nursery.start(_signals_to, stop, end_now)
+        await _start_supervised(nursery, "lines", flush_lines, counters)
         await _start_supervised(nursery, "hub", hub.run, counters)
         if source.may_have_limit:
             await _start_supervised(nursery, "memory", memory.run, counters)

@@ -165,7 +165,8 @@ class Gateway:
 
     def paid(self) -> None:
         """A connection has sent what it had, or has ended: ``flush`` may look again."""
-        self._paid.unpark_all()
+        if self._paid:
+            self._paid.unpark_all()
 
     def forget(self, container: str) -> None:
         """The container was closed: drop what is kept for it."""

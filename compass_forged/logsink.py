@@ -1,7 +1,11 @@
 """Where log lines go: a sink that never raises and never waits for whoever should read it.
 
 A log that cannot be written must not end the daemon, and a pipe or socket that nobody empties must not stop it. A line
-that does not go out at once is dropped and counted.
+that the system does not take at once is dropped and counted.
+
+Lines that come with every call may be deferred: rendering and writing each by itself, in the middle of a call, costs a
+sixth of the call, and together they cost a third of that. What is deferred never stands out of order, and is written
+by whoever keeps the sink (``wake``), by the next line that is not deferred, or once there is much of it.
 """
 
 import array
@@ -13,11 +17,19 @@ import select
 import socket
 import stat
 import termios
-from typing import Final, TextIO
+from collections.abc import Callable
+from typing import Final, TextIO, TypeAlias
 
 _PIPE_BUF: Final = select.PIPE_BUF
 """So many bytes a pipe takes whole once it polls as writable (pipe(7))."""
+_DEFERRED_MAX: Final = 256
+"""So many lines may wait; they are a few hundred bytes each."""
 _F_GETPIPE_SZ: Final = 1032  # fcntl(2), Linux; Python names it from 3.10 on only where it was built with it
+
+Deferred: TypeAlias = tuple[
+    Callable[[tuple[str, ...], tuple[float, ...], int], str], tuple[str, ...], tuple[float, ...], int
+]
+"""A line's rendering, and what it renders: words, numbers, the time in nanoseconds. It must neither raise nor log."""
 
 
 class LineSink:
@@ -25,11 +37,15 @@ class LineSink:
 
     Attributes:
         lost: how many lines could not be written.
+        wake: called when a line is deferred, by whoever then sees to ``flush``; None where nobody does, and nothing may
+            be deferred.
     """
 
     def __init__(self, out: TextIO | None) -> None:
         """``out`` is written to through its descriptor where it has one; None, a closed stderr, loses every line."""
         self.lost = 0
+        self.wake: Callable[[], None] | None = None
+        self._deferred: list[Deferred] = []
         self._out = out
         self._descriptor = _descriptor_of(out)
         mode = os.fstat(self._descriptor).st_mode if self._descriptor >= 0 else 0
@@ -40,17 +56,45 @@ class LineSink:
             self._poll.register(self._descriptor, select.POLLOUT)
 
     def msg(self, message: str) -> None:
-        """Write one line."""
+        """Write one line, behind what was deferred."""
+        if self._deferred:
+            self.flush()
+        self._put(message + "\n", 1)
+
+    def defer(self, line: Deferred) -> None:
+        """Write a line within a moment."""
+        self._deferred.append(line)
+        if len(self._deferred) >= _DEFERRED_MAX:
+            self.flush()
+        elif self.wake is not None:
+            self.wake()
+
+    def flush(self) -> None:
+        """Write what was deferred."""
+        deferred, self._deferred = self._deferred, []
+        together, count = "", 0
+        for render, words, numbers, nanoseconds in deferred:
+            line = render(words, numbers, nanoseconds) + "\n"
+            # A datagram is a line; and more than this a pipe may take in part.
+            if count and (self._socket is not None or len(together) + len(line) > _PIPE_BUF):
+                self._put(together, count)
+                together, count = "", 0
+            together += line
+            count += 1
+        if count:
+            self._put(together, count)
+
+    def _put(self, text: str, lines: int) -> None:
         try:
             if self._out is None:
                 raise OSError(errno.EBADF, "there is nowhere to write to")
             if self._descriptor < 0:
-                self._out.write(message + "\n")
+                self._out.write(text)
                 self._out.flush()
             else:
-                self._write((message + "\n").encode(errors="backslashreplace"))
+                self._write(text.encode(errors="backslashreplace"))
         except (OSError, ValueError):  # full, closed, gone, or not taking more
-            self.lost += 1
+            self.lost += lines
 
     log = debug = info = warn = warning = error = critical = fatal = exception = failure = err = msg
 

@@ -189,8 +189,9 @@ def _without_our_own(body: str) -> str:
 def may_hold_header(body: str) -> bool:
     """Whether ``body`` must be read line by line. Quick, and never False where ``strip`` would remove something."""
     if body.isascii() and not _more_than_it_looks(body):
-        # Plain text: nothing is hidden and nothing folds, so the key's letters must stand there, marks between them.
-        if ":" not in body:
+        # Plain text: nothing is hidden and nothing folds, so the key's letters must stand there, marks between them,
+        # and behind them a field's equals sign.
+        if "=" not in body or ":" not in body:
             return False
         letters = body.encode().translate(_LOWER, _DROPPED)
         return _PLAIN_KEY_PART in letters and _PLAIN_KEY.search(letters) is not None

@@ -33,6 +33,7 @@ class UnixStream(trio.abc.Stream):
         connected.setblocking(False)
         self._socket = connected
         self._quick = 0
+        self._drained = True
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """What has arrived, waiting for it if need be; b"" once the peer has closed.
@@ -42,16 +43,23 @@ class UnixStream(trio.abc.Stream):
             ClosedResourceError: it was closed on this side.
         """
         await checkpoint_if_cancelled()
+        most = max_bytes or _RECEIVE_BYTES
         while True:
-            try:
-                data = self._socket.recv(max_bytes or _RECEIVE_BYTES)
-            except BlockingIOError:
+            if self._drained:
                 self._quick = 0
-                await wait_readable(self._socket)
+                try:
+                    await wait_readable(self._socket)
+                except ValueError as error:  # what trio makes of a socket that is closed
+                    raise trio.ClosedResourceError(_CLOSED) from error
+            try:
+                data = self._socket.recv(most)
+            except BlockingIOError:
+                self._drained = True
             except OSError as error:
                 raise self._gone(error) from error
             else:
                 break
+        self._drained = 0 < len(data) < most  # then asking again would find nothing: a call and an exception less
         self._quick += 1
         if self._quick >= _QUICK_MAX:
             self._quick = 0

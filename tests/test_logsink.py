@@ -73,6 +73,56 @@ def a_pipe() -> Iterator[Pipe]:
         made.out.close()
 
 
+# --- deferred lines -------------------------------------------------------------------------------------------------
+
+
+def rendered(words: tuple[str, ...], numbers: tuple[float, ...], nanoseconds: int) -> str:
+    return f"{','.join(words)} {sum(numbers)} {nanoseconds}"
+
+
+def test_deferred_lines_wait_for_a_flush_and_stand_before_what_comes_later() -> None:
+    out = io.StringIO()
+    sink = LineSink(out)
+    woken: list[str] = []
+    sink.wake = lambda: woken.append(out.getvalue())
+    sink.defer((rendered, ("a", "b"), (1, 2), 3))
+    sink.defer((rendered, ("c",), (), 4))
+    assert (out.getvalue(), woken[0]) == ("", "")
+    sink.msg("now")
+    sink.defer((rendered, ("d",), (), 5))
+    sink.flush()
+    sink.flush()
+    assert out.getvalue() == "a,b 3 3\nc 0 4\nnow\nd 0 5\n"
+
+
+def test_so_many_deferred_lines_and_no_more_wait() -> None:
+    out = io.StringIO()
+    sink = LineSink(out)
+    for number in range(255):
+        sink.defer((rendered, (str(number),), (), 0))
+    assert out.getvalue() == ""
+    sink.defer((rendered, ("last",), (), 0))
+    assert out.getvalue().splitlines()[-1] == "last 0 0"
+    assert len(out.getvalue().splitlines()) == 256
+
+
+def test_deferred_lines_go_into_a_pipe_whole_and_those_that_do_not_are_counted() -> None:
+    with a_pipe() as pipe:
+        for number in range(100):
+            pipe.sink.defer((rendered, (f"{number:0100}",), (), 0))
+        pipe.sink.flush()
+        lines = pipe.read().decode().splitlines()
+        assert [int(line.split()[0]) for line in lines] == list(range(100))
+        pipe.fill("x" * 1000)
+        lost = pipe.sink.lost
+        for _ in range(100):
+            pipe.sink.defer((rendered, ("y" * 100,), (), 0))
+        pipe.sink.flush()
+        written = pipe.read().count(b"y" * 100)
+        assert written + pipe.sink.lost - lost == 100
+        assert pipe.sink.lost > lost
+
+
 # --- streams and files ----------------------------------------------------------------------------------------------
 
 

@@ -11,15 +11,19 @@ from urllib.parse import quote
 
 import pytest
 import structlog
+import trio
+from trio.testing import MockClock
 
 from compass_forged import observability
 from compass_forged.observability import (
+    LATE_SECONDS,
     LOG_STRING_MAX_CHARS,
     LOG_TRACEBACK_MAX_CHARS,
     Counters,
     FrequentEvent,
     LogFormat,
     configure_logging,
+    flush_lines,
     forget_secret,
     get_logger,
     redact,
@@ -311,6 +315,28 @@ def test_a_frequent_event_is_captured_like_any_other() -> None:
         event.info(("ada",), 1)
     assert captured == again == [{"who": "ada", "n": 1, "event": "event", "log_level": "info"}]
     assert out.getvalue() == ""
+
+
+async def test_lines_of_a_frequent_event_are_gathered_for_a_moment_at_most(autojump_clock: MockClock) -> None:
+    out = io.StringIO()
+    configure_logging("json", "info", out)
+    event = FrequentEvent(get_logger("t"), "event", ("who",), ("n",))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flush_lines)
+        for round_of_two in (0, 2):
+            event.info(("ada",), round_of_two + 1)
+            event.info(("ada",), round_of_two + 2)
+            assert len(out.getvalue().splitlines()) == round_of_two
+            await trio.sleep(LATE_SECONDS + 0.001)
+            assert [json.loads(line)["n"] for line in out.getvalue().splitlines()] == list(range(1, round_of_two + 3))
+        event.info(("ada",), 5)
+        get_logger("t").warning("another")
+        assert [json.loads(line)["event"] for line in out.getvalue().splitlines()][4:] == ["event", "another"]
+        event.info(("ada",), 6)
+        nursery.cancel_scope.cancel()
+    assert json.loads(out.getvalue().splitlines()[-1])["n"] == 6, "what is gathered at the end is written"
+    event.info(("ada",), 7)
+    assert json.loads(out.getvalue().splitlines()[-1])["n"] == 7, "nobody gathers any more"
 
 
 def test_a_kind_counts_as_its_counters_do() -> None:
