@@ -1,6 +1,6 @@
 """A tool call through the MCP bridge, and its start, beside a plain server of the official SDK, in the same run.
 
-    .venv/bin/python bench/bench_mcp.py [--json] [--quick] [--repetitions N]
+    .venv/bin/python bench/bench_mcp.py [--json] [--quick] [--repetitions N] [--sleepy]
 
 The bridge is ``compass-forged mcp --socket`` before a whole daemon with the memory store and a provider that waits
 once; the plain server has one trivial tool. Both get the same calls over the pipes of a process, a comment of 2 KB and
@@ -25,7 +25,7 @@ from bench.support.cells import PATIENCE_SECONDS
 from bench.support.goals import Measured, measured, ratios
 from bench.support.outcome import report
 from bench.support.processes import Child, child
-from bench.support.setup import BODY_BYTES, open_containers, parser, progress
+from bench.support.setup import BODY_BYTES, awake_cores, let_cores_sleep, open_containers, parser, progress
 
 _TEXT: Final = "x" * BODY_BYTES
 _CALLS: Final[dict[str, dict[str, object]]] = {
@@ -88,7 +88,8 @@ class _Server:
             p50s.append(self.p50_us(running, tool, seconds))
 
 
-def _measure(_: ExitStack, scratch: Path, *, repetitions: int, quick: bool) -> Sequence[Measured]:
+def _measure(stack: ExitStack, scratch: Path, *, repetitions: int, quick: bool, sleepy: bool) -> Sequence[Measured]:
+    stack.enter_context(awake_cores(scratch, sleepy=sleepy))
     with child("bench.support.serve_ours", str(scratch / "run"), scratch=scratch) as daemon:
         daemon.line(PATIENCE_SECONDS)
         (socket,) = open_containers(scratch / "run" / "control.sock", range(1))
@@ -123,9 +124,10 @@ def _measure(_: ExitStack, scratch: Path, *, repetitions: int, quick: bool) -> S
 
 def main() -> int:
     """Run and print; the exit status."""
-    arguments = parser("MCP beside a plain server.", repetitions="9 by default, 3 with --quick").parse_args()
+    options = parser("MCP beside a plain server.", repetitions="9 by default, 3 with --quick")
+    arguments = let_cores_sleep(options).parse_args()
     repetitions = arguments.repetitions or (3 if arguments.quick else 9)
-    measure = partial(_measure, repetitions=repetitions, quick=arguments.quick)
+    measure = partial(_measure, repetitions=repetitions, quick=arguments.quick, sleepy=arguments.sleepy)
     return report("mcp", arguments, measure, repetitions=repetitions, notes=_NOTES)
 
 

@@ -1,6 +1,7 @@
 """Round trips through the whole daemon, beside a bare trio echo, gRPC and Connect over ASGI, in the same run.
 
     .venv/bin/python bench/bench_roundtrip.py [--json] [--quick] [--repetitions N] [--operation comment|create]
+        [--sleepy]
 
 Client and server are separate processes on one Unix socket. The daemon is all there (gateway, hub, service, stamp, log)
 over the memory store and a provider that waits once. The echo answers the same bytes with as many bytes and knows
@@ -36,7 +37,9 @@ from bench.support.report import Result, Row, result_of, table
 from bench.support.setup import (
     BODY_BYTES,
     Target,
+    awake_cores,
     exchange,
+    let_cores_sleep,
     machine,
     machine_line,
     open_containers,
@@ -369,12 +372,13 @@ def _parse() -> argparse.Namespace:
         repetitions="9 by default, 3 with --quick",
     )
     options.add_argument("--operation", choices=("comment", "create"), default="comment", help="what is called")
-    return options.parse_args()
+    return let_cores_sleep(options).parse_args()
 
 
 @contextmanager
-def _running(operation: Operation) -> Iterator[_Setup]:
+def _running(operation: Operation, *, sleepy: bool) -> Iterator[_Setup]:
     with tempfile.TemporaryDirectory(prefix="forged-bench-") as scratch, ExitStack() as stack:
+        stack.enter_context(awake_cores(Path(scratch), sleepy=sleepy))
         yield _Setup(stack, Path(scratch), operation)
 
 
@@ -382,9 +386,9 @@ def main() -> int:
     """Run and print; the exit status."""
     arguments = _parse()
     settings = _settings(arguments)
-    found = machine()
+    found = machine() | {"cores_kept_awake": not arguments.sleepy}
     try:
-        with _running(settings.operation) as setup:
+        with _running(settings.operation, sleepy=arguments.sleepy) as setup:
             results = _measure(setup, settings)
             exchanges = {str(body): sizes for body, sizes in setup.exchanges.items()}
     except ChildFailed as error:

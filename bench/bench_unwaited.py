@@ -1,6 +1,6 @@
 """What the daemon answers without waiting, beside a bare trio echo and beside calls that wait, in the same run.
 
-    .venv/bin/python bench/bench_unwaited.py [--json] [--quick] [--repetitions N]
+    .venv/bin/python bench/bench_unwaited.py [--json] [--quick] [--repetitions N] [--sleepy]
 
 A replayed create (its key has been used: the answer is remembered) and a refusal (a create without a title) never
 reach the provider; a fresh create waits there once. One light client, 2 KB bodies, the memory store, one Unix socket
@@ -25,7 +25,17 @@ from bench.support.goals import Measured, measured, ratios
 from bench.support.messages import Operation
 from bench.support.outcome import report
 from bench.support.processes import child
-from bench.support.setup import Cells, Target, exchange, open_containers, parser, progress, run_cell
+from bench.support.setup import (
+    Cells,
+    Target,
+    awake_cores,
+    exchange,
+    let_cores_sleep,
+    open_containers,
+    parser,
+    progress,
+    run_cell,
+)
 
 _IN_FLIGHT: Final = 64
 _UNWAITED: Final[dict[Operation, str]] = {"replay": "replayed create", "refused": "refusal"}
@@ -53,7 +63,8 @@ class _Match:
         return [sample.calls / sample.seconds for sample in self.samples]
 
 
-def _measure(stack: ExitStack, scratch: Path, *, repetitions: int, quick: bool) -> Sequence[Measured]:
+def _measure(stack: ExitStack, scratch: Path, *, repetitions: int, quick: bool, sleepy: bool) -> Sequence[Measured]:
+    stack.enter_context(awake_cores(scratch, sleepy=sleepy))
     daemon = stack.enter_context(child("bench.support.serve_ours", str(scratch / "run"), scratch=scratch))
     daemon.line(PATIENCE_SECONDS)
     sockets = open_containers(scratch / "run" / "control.sock", range(1))
@@ -98,9 +109,10 @@ def _measure(stack: ExitStack, scratch: Path, *, repetitions: int, quick: bool) 
 
 def main() -> int:
     """Run and print; the exit status."""
-    arguments = parser("What is answered without waiting.", repetitions="9 by default, 3 with --quick").parse_args()
+    options = parser("What is answered without waiting.", repetitions="9 by default, 3 with --quick")
+    arguments = let_cores_sleep(options).parse_args()
     repetitions = arguments.repetitions or (3 if arguments.quick else 9)
-    measure = partial(_measure, repetitions=repetitions, quick=arguments.quick)
+    measure = partial(_measure, repetitions=repetitions, quick=arguments.quick, sleepy=arguments.sleepy)
     return report("unwaited", arguments, measure, repetitions=repetitions, notes=_NOTES)
 
 

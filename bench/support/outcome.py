@@ -21,6 +21,8 @@ Measure: TypeAlias = Callable[[ExitStack, Path], Sequence[Measured]]
 def report(name: str, arguments: argparse.Namespace, measure: Measure, *, repetitions: int, notes: str) -> int:
     """Measure and print; the exit status, which says whether it ran and not whether goals were met."""
     found = machine()
+    if hasattr(arguments, "sleepy"):
+        found["cores_kept_awake"] = not arguments.sleepy
     try:
         with TemporaryDirectory(prefix="forged-bench-") as scratch, ExitStack() as stack:
             goals = measure(stack, Path(scratch))

@@ -5,7 +5,8 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ import msgspec
 
 from bench.support.cells import PATIENCE_SECONDS, Cell, Contender, Pattern, Sample
 from bench.support.messages import FrameTemplate, Operation, template_of
-from bench.support.processes import Child, ChildFailed
+from bench.support.processes import Child, ChildFailed, child
 from compass_forged.control.client import ControlClient
 from compass_forged.wire.codec import decode_reply
 from compass_forged.wire.frames import HEADER_BYTES, FrameBuffer
@@ -157,6 +158,22 @@ def parser(description: str, *, repetitions: str) -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help="short and few cells: to see that it runs")
     made.add_argument("--repetitions", type=_at_least_one, default=None, metavar="N", help=repetitions)
     return made
+
+
+def let_cores_sleep(options: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add the option that ``awake_cores`` is asked with."""
+    options.add_argument("--sleepy", action="store_true", help="let cores sleep while they have nothing to do")
+    return options
+
+
+@contextmanager
+def awake_cores(scratch: Path, *, sleepy: bool) -> Iterator[None]:
+    """Keep every core awake for the length of the block, unless it is to be ``sleepy``."""
+    with ExitStack() as stack:
+        for core in () if sleepy else sorted(os.sched_getaffinity(0)):
+            keeping = stack.enter_context(child("bench.support.keep_awake", str(core), scratch=scratch))
+            keeping.line(PATIENCE_SECONDS)
+        yield
 
 
 def _at_least_one(text: str) -> int:
