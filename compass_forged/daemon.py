@@ -21,12 +21,13 @@ import trio
 
 from compass_forged.budget import ResourceStatus
 from compass_forged.config import Config, StoreVariable
+from compass_forged.connection import GatewayLimits
 from compass_forged.containers import Containers
 from compass_forged.control.schema import CredentialState
 from compass_forged.control.server import CONNECTIONS, ControlDeps, ControlServer
 from compass_forged.errors import ConfigError, StartError, StoreError
 from compass_forged.forges import keep_identities, learn_identities, open_registry
-from compass_forged.gateway import Gateway, GatewayLimits
+from compass_forged.gateway import Gateway
 from compass_forged.hub import CallDeadlines, Hub
 from compass_forged.listener import RunDir
 from compass_forged.memory import MemoryWatch

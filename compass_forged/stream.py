@@ -1,4 +1,4 @@
-"""A Unix stream socket that is asked first and waited for only when it would block.
+"""A Unix stream socket that is waited for only where it was just emptied or would block.
 
 trio's own ``SocketStream`` costs 47 microseconds for a send and a receive, of which the system calls are 5; the rest
 are checkpoints that a server of many calls need not take at each (trio 0.35). What is given up is made good here: a

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from compass_forged.bodies import BodyBytes, Purse, Share
-from compass_forged.gateway import Gateway, GatewayLimits
+from compass_forged.connection import GatewayLimits
+from compass_forged.gateway import Gateway
 from compass_forged.observability import Counters
 from compass_forged.wire.codec import encode_call
 from compass_forged.wire.frames import HEADER_BYTES, encode_frame

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
-from compass_forged.gateway import Gateway, GatewayLimits, Pending
-from compass_forged.gateway import Relay as Submit
+from compass_forged.connection import GatewayLimits, Pending
+from compass_forged.connection import Relay as Submit
+from compass_forged.gateway import Gateway
 from compass_forged.hub import Hub
 from compass_forged.observability import Counters
 from compass_forged.stream import UnixStream
@@ -536,7 +537,7 @@ async def test_the_slots_of_a_connection_that_went_are_free_again() -> None:
             await client.stream.aclose()
             await wait_all_tasks_blocked()
         assert relay.ids == ["a", "b"] * 3
-        assert made.gateway.calls_of("c1").free == 2
+        assert made.gateway.share_of("c1").calls.free == 2
 
 
 async def test_a_connection_that_goes_while_it_waits_for_room_leaves_no_slot_taken(autojump_clock: MockClock) -> None:
@@ -551,7 +552,7 @@ async def test_a_connection_that_goes_while_it_waits_for_room_leaves_no_slot_tak
         relay.let("a", "b")
         await holder.reply()
         await wait_all_tasks_blocked()
-        assert made.gateway.calls_of("c1").free == 1
+        assert made.gateway.share_of("c1").calls.free == 1
         assert made.gateway.connections_of("c1") == 1
 
 
@@ -822,7 +823,7 @@ async def test_a_peer_that_takes_no_replies_any_more_ends_its_connection_and_not
             answer()  # raises nothing in whose task it is
         await wait_all_tasks_blocked()
         assert made.gateway.connections_of("c1") == 0
-        assert made.gateway.calls_of("c1").free == made.gateway.limits.calls_per_container
+        assert made.gateway.share_of("c1").calls.free == made.gateway.limits.calls_per_container
         assert made.counters.total("internal_errors") == 0
         other, _ = connect_socket(made)
         await client.stream.aclose()
@@ -850,7 +851,7 @@ async def test_an_answer_for_a_connection_that_has_gone_is_dropped() -> None:
         await client.stream.aclose()
         await wait_all_tasks_blocked()
         late[0]()
-        assert made.gateway.calls_of("c1").free == made.gateway.limits.calls_per_container
+        assert made.gateway.share_of("c1").calls.free == made.gateway.limits.calls_per_container
         assert made.counters.total("internal_errors") == 0
 
 
@@ -918,7 +919,7 @@ async def test_a_container_that_leaves_large_replies_unread_gets_no_more_of_them
         await two.send(*calls("c"))  # read, and there is room again
         assert await two.reply() == big_reply_to(call_of(call_id="c"))
         await wait_all_tasks_blocked()
-        assert made.gateway.backlog_of("c1").bytes == made.gateway.backlog_of("c3").bytes == 0
+        assert made.gateway.share_of("c1").backlog.bytes == made.gateway.share_of("c3").backlog.bytes == 0
 
 
 @pytest.mark.parametrize("taken", [0, 300 << 10])
@@ -933,7 +934,7 @@ async def test_a_connection_that_goes_gives_its_unread_bytes_back(taken: int) ->
         assert error_of(await two.reply())[0] == "resource_exhausted"
         await one.stream.aclose()
         await wait_all_tasks_blocked()
-        assert made.gateway.backlog_of("c1").bytes == 0
+        assert made.gateway.share_of("c1").backlog.bytes == 0
         await two.send(*calls("c"))
         assert await two.reply() == big_reply_to(call_of(call_id="c"))
 
@@ -943,10 +944,10 @@ async def test_a_client_that_is_dropped_gives_its_unread_bytes_back(autojump_clo
         client, _ = connect_socket(made)
         await client.send(*calls("a", "b"))
         await wait_all_tasks_blocked()
-        assert made.gateway.backlog_of("c1").bytes > 1 << 20
+        assert made.gateway.share_of("c1").backlog.bytes > 1 << 20
         await trio.sleep(20)
         assert made.counters.total("clients_dropped") == 1
-        assert made.gateway.backlog_of("c1").bytes == 0
+        assert made.gateway.share_of("c1").backlog.bytes == 0
         await client.stream.aclose()
 
 
@@ -1083,7 +1084,7 @@ async def test_a_slot_handed_to_a_connection_that_ends_in_the_same_moment_is_not
                     nursery.start_soon(made.gateway.serve_connection, theirs, "c1")
                     await ours.send_all(frame_of(call_of(call_id="b")))
                     await wait_all_tasks_blocked()
-                    slots = made.gateway.calls_of("c1")
+                    slots = made.gateway.share_of("c1").calls
                     if order:
                         scope.cancel()
                         slots.give()
@@ -1152,7 +1153,7 @@ async def test_calls_that_end_while_their_connection_does_cost_the_hub_nothing()
                 serving.cancel_scope.cancel()
             await wait_all_tasks_blocked()
             assert hub.in_flight == 0
-            assert made.gateway.calls_of("c1").free == made.gateway.limits.calls_per_container
+            assert made.gateway.share_of("c1").calls.free == made.gateway.limits.calls_per_container
             await client.stream.aclose()
         assert counters.total("internal_errors") == 0
         nursery.cancel_scope.cancel()
@@ -1249,7 +1250,7 @@ async def test_nothing_is_kept_of_a_container_that_went() -> None:
         await wait_all_tasks_blocked()
         made.gateway.forget("c1")
         assert not made.gateway._connections
-        assert not made.gateway._slots
+        assert not made.gateway._shares
         assert not made.gateway._open
 
 

@@ -7,7 +7,8 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
-from compass_forged.gateway import Gateway, GatewayLimits
+from compass_forged.connection import GatewayLimits
+from compass_forged.gateway import Gateway
 from compass_forged.observability import Counters
 from compass_forged.wire.schema import ForgeCall, ReplyFrame
 from tests.support.core import RawClient, call_of, frame_of, in_tasks, reply_to, session_of, table_of

@@ -7,10 +7,11 @@ from typing import TypeVar
 
 import trio
 
+from compass_forged.connection import GatewayLimits
 from compass_forged.containers import Containers
 from compass_forged.control.client import ControlClient
 from compass_forged.control.server import ControlDeps, ControlServer
-from compass_forged.gateway import Gateway, GatewayLimits
+from compass_forged.gateway import Gateway
 from compass_forged.hub import Hub
 from compass_forged.listener import RunDir
 from compass_forged.memory import MemoryWatch
