@@ -25,7 +25,7 @@ from bench.support.cells import PATIENCE_SECONDS
 from bench.support.goals import Measured, measured, ratios
 from bench.support.outcome import report
 from bench.support.processes import Child, child
-from bench.support.setup import BODY_BYTES, awake_cores, let_cores_sleep, open_containers, parser, progress
+from bench.support.setup import BODY_BYTES, Cores, let_cores_sleep, open_containers, parser, progress
 
 _TEXT: Final = "x" * BODY_BYTES
 _CALLS: Final[dict[str, dict[str, object]]] = {
@@ -89,7 +89,7 @@ class _Server:
 
 
 def _measure(stack: ExitStack, scratch: Path, *, repetitions: int, quick: bool, sleepy: bool) -> Sequence[Measured]:
-    stack.enter_context(awake_cores(scratch, sleepy=sleepy))
+    Cores(stack, scratch, sleepy=sleepy).keep_awake(awake=True)
     with child("bench.support.serve_ours", str(scratch / "run"), scratch=scratch) as daemon:
         daemon.line(PATIENCE_SECONDS)
         (socket,) = open_containers(scratch / "run" / "control.sock", range(1))

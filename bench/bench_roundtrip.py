@@ -36,8 +36,8 @@ from bench.support.protobufs import Calls
 from bench.support.report import Result, Row, result_of, table
 from bench.support.setup import (
     BODY_BYTES,
+    Cores,
     Target,
-    awake_cores,
     exchange,
     let_cores_sleep,
     machine,
@@ -113,8 +113,9 @@ class _Match:
 class _Setup:
     """All servers and load processes of a run."""
 
-    def __init__(self, stack: ExitStack, scratch: Path, operation: Operation) -> None:
+    def __init__(self, stack: ExitStack, scratch: Path, operation: Operation, *, sleepy: bool) -> None:
         """Start them; they end with ``stack``. The daemon comes first: the others answer what its replies weigh."""
+        self.cores = Cores(stack, scratch, sleepy=sleepy)
         daemon = stack.enter_context(child("bench.support.serve_ours", str(scratch / "run"), scratch=scratch))
         daemon.line(PATIENCE_SECONDS)
         sockets = open_containers(scratch / "run" / "control.sock", range(_FLEET))
@@ -340,6 +341,7 @@ def _measure(setup: _Setup, settings: _Settings) -> list[Result]:
                 warm_seconds=settings.warm_seconds,
                 seconds=settings.seconds,
             )
+            setup.cores.keep_awake(awake=match.shape.pattern == "serial")
             match.samples.append(run_cell(match.load, cell))
     return [result_of(row) for row in _rows(matches)]
 
@@ -378,8 +380,7 @@ def _parse() -> argparse.Namespace:
 @contextmanager
 def _running(operation: Operation, *, sleepy: bool) -> Iterator[_Setup]:
     with tempfile.TemporaryDirectory(prefix="forged-bench-") as scratch, ExitStack() as stack:
-        stack.enter_context(awake_cores(Path(scratch), sleepy=sleepy))
-        yield _Setup(stack, Path(scratch), operation)
+        yield _Setup(stack, Path(scratch), operation, sleepy=sleepy)
 
 
 def main() -> int:

@@ -27,8 +27,8 @@ from bench.support.outcome import report
 from bench.support.processes import child
 from bench.support.setup import (
     Cells,
+    Cores,
     Target,
-    awake_cores,
     exchange,
     let_cores_sleep,
     open_containers,
@@ -64,7 +64,7 @@ class _Match:
 
 
 def _measure(stack: ExitStack, scratch: Path, *, repetitions: int, quick: bool, sleepy: bool) -> Sequence[Measured]:
-    stack.enter_context(awake_cores(scratch, sleepy=sleepy))
+    cores = Cores(stack, scratch, sleepy=sleepy)
     daemon = stack.enter_context(child("bench.support.serve_ours", str(scratch / "run"), scratch=scratch))
     daemon.line(PATIENCE_SECONDS)
     sockets = open_containers(scratch / "run" / "control.sock", range(1))
@@ -94,6 +94,7 @@ def _measure(stack: ExitStack, scratch: Path, *, repetitions: int, quick: bool, 
                 warm_seconds=0.03 if quick else 0.1,
                 seconds=0.1 if quick else 0.4,
             )
+            cores.keep_awake(awake=match.pattern == "serial")
             match.samples.append(run_cell(load, cell))
     waiting = many["create"].rates()
     lines = []

@@ -5,8 +5,8 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -161,19 +161,28 @@ def parser(description: str, *, repetitions: str) -> argparse.ArgumentParser:
 
 
 def let_cores_sleep(options: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the option that ``awake_cores`` is asked with."""
+    """Add the option that ``Cores`` is told."""
     options.add_argument("--sleepy", action="store_true", help="let cores sleep while they have nothing to do")
     return options
 
 
-@contextmanager
-def awake_cores(scratch: Path, *, sleepy: bool) -> Iterator[None]:
-    """Keep every core awake for the length of the block, unless it is to be ``sleepy``."""
-    with ExitStack() as stack:
-        for core in () if sleepy else sorted(os.sched_getaffinity(0)):
-            keeping = stack.enter_context(child("bench.support.keep_awake", str(core), scratch=scratch))
-            keeping.line(PATIENCE_SECONDS)
-        yield
+class Cores:
+    """The machine's cores, each kept awake while one call at a time is measured, unless they are to be ``sleepy``."""
+
+    def __init__(self, stack: ExitStack, scratch: Path, *, sleepy: bool) -> None:
+        """What keeps them awake ends with ``stack``."""
+        cores = () if sleepy else sorted(os.sched_getaffinity(0))
+        self._keepers = [
+            stack.enter_context(child("bench.support.keep_awake", str(core), scratch=scratch)) for core in cores
+        ]
+        self._awake = False
+
+    def keep_awake(self, *, awake: bool) -> None:
+        """With many calls in flight no core idles, and nobody need keep it from that."""
+        if awake != self._awake:
+            self._awake = awake
+            for keeper in self._keepers:
+                keeper.ask(b"spin" if awake else b"rest", PATIENCE_SECONDS)
 
 
 def _at_least_one(text: str) -> int:
