@@ -54,7 +54,8 @@ _FLEET: Final = 200
 _LARGE_BODY_BYTES: Final = 60 * 1024
 _NOTES: Final = (
     "Medians (min..max) over the repetitions; a ratio is ours / reference within a repetition, then its median.",
-    "Of calls/s more is better, of all else less. The echo has no codec and does not wait; the handlers of gRPC and",
+    "Of calls/s more is better, of all else less. The echo has no codec and does not wait. bare: decodes, hands on,",
+    "waits once, encodes, and does nothing else of what the daemon does. The handlers of gRPC and",
     "Connect wait once, and so does the daemon's provider. grpc_bytes: no messages and no deadline. asgi: a bare",
     "handler that decodes nothing. The daemon's log: JSON lines at info, one a call, to the null device.",
     "Store: memory. No budget gate.",
@@ -120,9 +121,10 @@ class _Setup:
         daemon.line(PATIENCE_SECONDS)
         sockets = open_containers(scratch / "run" / "control.sock", range(_FLEET))
         self.exchanges = {size: exchange(sockets[0], operation, size) for size in (BODY_BYTES, _LARGE_BODY_BYTES)}
-        each, joined, grpc, connect, asgi = (
-            str(scratch / f"{name}.sock") for name in ("echo", "joined", "grpc", "connect", "asgi")
+        each, joined, bare, grpc, connect, asgi = (
+            str(scratch / f"{name}.sock") for name in ("echo", "joined", "bare", "grpc", "connect", "asgi")
         )
+        bare_server = stack.enter_context(child("bench.support.serve_bare", bare, scratch=scratch))
         echo = stack.enter_context(child("bench.support.serve_echo", each, joined, self._sizes(0), scratch=scratch))
         grpc_server = stack.enter_context(
             child("bench.support.serve_grpc", grpc, self._sizes(HEADER_BYTES), scratch=scratch)
@@ -131,11 +133,12 @@ class _Setup:
         connect_server = stack.enter_context(child("bench.support.serve_connect", connect, scratch=scratch))
         sizes = msgspec.json.encode(message.sizes()).decode()
         asgi_server = stack.enter_context(child("bench.support.serve_asgi", asgi, sizes, scratch=scratch))
-        for server in (echo, grpc_server, connect_server, asgi_server):
+        for server in (echo, bare_server, grpc_server, connect_server, asgi_server):
             server.line(PATIENCE_SECONDS)
         self.ours = Target("ours", daemon.pid, sockets)
         self.echo = Target("echo", echo.pid, [each])
         self.joined = Target("echo", echo.pid, [joined])
+        self.bare = Target("ours", bare_server.pid, [bare]) if operation == "comment" else None
         self.grpc = Target("grpc", grpc_server.pid, [grpc])
         self.grpc_bytes = Target("grpc_bytes", grpc_server.pid, [grpc])
         self.over_http = {
@@ -163,6 +166,8 @@ class _Setup:
             light = (shape.key, shape.title, "light")
             yield _Match(light, "echo", shape, self.echo, self.light)
             yield _Match(light, "ours", shape, self.ours, self.light)
+            if self.bare is not None:
+                yield _Match(light, "bare", shape, self.bare, self.light)
             if shape.joined:
                 row = (f"{shape.key}_joined", f"{shape.title}; the echo joins its sends", "light")
                 yield _Match(row, "echo", shape, self.joined, self.light)
@@ -193,6 +198,24 @@ class _Goal:
 _GOALS: Final = (
     _Goal(
         "one_echo", "one in flight: p50 / echo", "p50_us", ("one", "light"), "echo", ("one", "light"), ("at most", 2.2)
+    ),
+    _Goal(
+        "one_bare",
+        "one in flight: p50 / a bare server of the same calls",
+        "p50_us",
+        ("one", "light"),
+        "bare",
+        ("one", "light"),
+        None,
+    ),
+    _Goal(
+        "pipelined_bare",
+        "64 in flight, light client: CPU of the server per call / a bare server of the same calls",
+        "server_us",
+        ("pipelined", "light"),
+        "bare",
+        ("pipelined", "light"),
+        None,
     ),
     _Goal(
         "one_grpc",
@@ -396,7 +419,7 @@ def main() -> int:
         print(f"bench_roundtrip: {error}", file=sys.stderr)
         return 1
     progress("")
-    goals = [_judged(goal, results) for goal in _GOALS]
+    goals = [_judged(goal, results) for goal in _GOALS if goal.contender != "bare" or settings.operation == "comment"]
     if arguments.json:
         report = {
             "benchmark": "roundtrip",
