@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -11,6 +12,12 @@ import trio
 REAL_SECONDS = 60.0
 VIRTUAL_SECONDS = 10_000_000.0
 """Under a mock clock time is free; a test that waits for ever still ends there."""
+
+
+def pytest_configure() -> None:
+    """A shell's background job has SIGINT ignored, and whatever it starts has too: tests that interrupt would hang."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
