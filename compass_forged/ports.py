@@ -242,14 +242,21 @@ class Store(Protocol):
         """The memo: what the agent created under this key, or None."""
         ...
 
-    async def list_authored_artifacts_by_agent(self, agent_id: int, *, limit: int = 100) -> list[AuthoredArtifact]:
-        """The agent's artifacts, newest first, at most ``limit``."""
+    async def agent_account(self, handle: str) -> Account | None:
+        """The account of the agent of that handle; None if no session was ever bound to one."""
         ...
 
-    async def list_authored_artifacts(
-        self, *, agent: str | None = None, repo: str | None = None, limit: int = 100
+    async def list_authored_artifacts_by_agent(
+        self, agent_id: int, *, repo: str | None = None, limit: int = 100
     ) -> list[AuthoredArtifact]:
-        """The index for an operator, newest first: narrowed to an agent's handle or a repository's name."""
+        """The agent's artifacts, newest first, at most ``limit``; narrowed as ``list_authored_artifacts`` is."""
+        ...
+
+    async def list_authored_artifacts(self, *, repo: str | None = None, limit: int = 100) -> list[AuthoredArtifact]:
+        """All agents' artifacts, newest first, at most ``limit``.
+
+        ``repo`` narrows them to repositories of that canonical name, at whatever forge; ASCII case is no difference.
+        """
         ...
 
     async def ref_secret(self) -> bytes:

@@ -160,22 +160,8 @@ JOIN agent_accounts AS agent ON agent.id = artifact.agent_account_id
 JOIN user_accounts AS owner ON owner.id = artifact.owner_user_id
 WHERE artifact.agent_account_id = $1 AND artifact.client_request_id = $2;
 
--- name: artifacts_by_agent
--- An agent's artifacts, newest first.
-SELECT artifact.forge_provider, artifact.forge_host, artifact.repo, artifact.kind, artifact.number,
-  artifact.repo_display, artifact.session_id, artifact.client_request_id, artifact.request_fingerprint, artifact.url,
-  artifact.forge_created_at,
-  agent.id AS agent_id, agent.handle AS agent, owner.id AS owner_id, owner.handle AS owner
-FROM forge_authored_artifacts AS artifact
-JOIN agent_accounts AS agent ON agent.id = artifact.agent_account_id
-JOIN user_accounts AS owner ON owner.id = artifact.owner_user_id
-WHERE artifact.agent_account_id = $1
-ORDER BY artifact.created_at_unix_ms DESC, artifact.forge_provider, artifact.forge_host, artifact.repo, artifact.kind,
-  artifact.number
-LIMIT $2;
-
 -- name: artifacts
--- The index for an operator, newest first; a NULL handle or repository narrows nothing.
+-- The index, newest first, narrowed to an agent's artifacts or a repository's; a NULL narrows nothing.
 SELECT artifact.forge_provider, artifact.forge_host, artifact.repo, artifact.kind, artifact.number,
   artifact.repo_display, artifact.session_id, artifact.client_request_id, artifact.request_fingerprint, artifact.url,
   artifact.forge_created_at,
@@ -183,7 +169,7 @@ SELECT artifact.forge_provider, artifact.forge_host, artifact.repo, artifact.kin
 FROM forge_authored_artifacts AS artifact
 JOIN agent_accounts AS agent ON agent.id = artifact.agent_account_id
 JOIN user_accounts AS owner ON owner.id = artifact.owner_user_id
-WHERE ($1::text IS NULL OR agent.handle = $1)
+WHERE ($1::bigint IS NULL OR artifact.agent_account_id = $1)
   AND ($2::text IS NULL OR lower(artifact.repo) = lower($2::text COLLATE "C"))
 ORDER BY artifact.created_at_unix_ms DESC, artifact.forge_provider, artifact.forge_host, artifact.repo, artifact.kind,
   artifact.number

@@ -12,7 +12,7 @@ import trio
 from compass_forged.cli import common
 from compass_forged.config import Config, find_config, load_store_config
 from compass_forged.daemon import open_database
-from compass_forged.ports import AuthoredArtifact
+from compass_forged.ports import AuthoredArtifact, Store
 from compass_forged.store.connect import ConnectParams
 from compass_forged.store.migrate import migrate as apply_migrations
 from compass_forged.store.migrate import migration_status
@@ -57,7 +57,7 @@ def show_artifacts(config_path: Path | None, wanted: Wanted, *, as_json: bool) -
 
     async def read(place: ConnectParams) -> list[AuthoredArtifact]:
         async with open_postgres_store(place, connections=1, apply_migrations=False) as store:
-            return await store.list_authored_artifacts(agent=wanted.agent, repo=wanted.repo, limit=wanted.limit + 1)
+            return await _wanted(store, wanted.agent, wanted.repo, wanted.limit + 1)
 
     found = trio.run(_on_store, load_store_config(find_config(config_path)), read)
     shown = found[: wanted.limit]
@@ -81,6 +81,15 @@ def show_artifacts(config_path: Path | None, wanted: Wanted, *, as_json: bool) -
         )
     if len(found) > len(shown):
         click.echo(f"compass-forged: these are the newest {len(shown)}; --limit shows more", err=True)
+
+
+async def _wanted(store: Store, agent: str | None, repo: str | None, limit: int) -> list[AuthoredArtifact]:
+    if agent is None:
+        return await store.list_authored_artifacts(repo=repo, limit=limit)
+    account = await store.agent_account(agent)
+    if account is None:  # of whom nothing can stand in the index
+        return []
+    return await store.list_authored_artifacts_by_agent(account.agent_id, repo=repo, limit=limit)
 
 
 def _row(artifact: AuthoredArtifact) -> dict[str, object]:

@@ -190,30 +190,28 @@ class MemoryStore:
         at = self._memos.get((agent_id, client_request_id))
         return None if at is None else self._artifacts[at]
 
-    async def list_authored_artifacts_by_agent(self, agent_id: int, *, limit: int = 100) -> list[AuthoredArtifact]:
+    async def agent_account(self, handle: str) -> Account | None:
+        """The account of the agent of that handle."""
+        await self._enter()
+        return self._agents.get(handle)
+
+    async def list_authored_artifacts_by_agent(
+        self, agent_id: int, *, repo: str | None = None, limit: int = 100
+    ) -> list[AuthoredArtifact]:
         """The agent's artifacts, newest first, at most ``limit``."""
         await self._enter()
-        return self._newest((row for row in self._artifacts.values() if row.account.agent_id == agent_id), limit)
+        return self._newest((row for row in self._artifacts.values() if row.account.agent_id == agent_id), repo, limit)
 
-    async def list_authored_artifacts(
-        self, *, agent: str | None = None, repo: str | None = None, limit: int = 100
-    ) -> list[AuthoredArtifact]:
-        """The index for an operator, newest first; a repository's name is compared without regard to ASCII case."""
+    async def list_authored_artifacts(self, *, repo: str | None = None, limit: int = 100) -> list[AuthoredArtifact]:
+        """All agents' artifacts, newest first, at most ``limit``."""
         await self._enter()
-        wanted = None if repo is None else repo.translate(_ASCII_LOWER)
-        return self._newest(
-            (
-                row
-                for row in self._artifacts.values()
-                if (agent is None or row.account.agent == agent)
-                and (wanted is None or row.coordinate.repo.translate(_ASCII_LOWER) == wanted)
-            ),
-            limit,
-        )
+        return self._newest(self._artifacts.values(), repo, limit)
 
     @staticmethod
-    def _newest(rows: Iterable[AuthoredArtifact], limit: int) -> list[AuthoredArtifact]:
-        return sorted(rows, key=_newest_first)[: rules.clamp_limit(limit)]
+    def _newest(rows: Iterable[AuthoredArtifact], repo: str | None, limit: int) -> list[AuthoredArtifact]:
+        wanted = None if repo is None else repo.translate(_ASCII_LOWER)
+        narrowed = (row for row in rows if wanted is None or row.coordinate.repo.translate(_ASCII_LOWER) == wanted)
+        return sorted(narrowed, key=_newest_first)[: rules.clamp_limit(limit)]
 
     async def ref_secret(self) -> bytes:
         """The key of the ``ref`` in stamped creates; it lives as long as this store."""

@@ -153,16 +153,24 @@ class PostgresStore:
         found = await self._artifacts(self._sql["artifact_by_request_id"], *key, lane=agent_id)
         return found[0] if found else None
 
-    async def list_authored_artifacts_by_agent(self, agent_id: int, *, limit: int = 100) -> list[AuthoredArtifact]:
-        """The agent's artifacts, newest first, at most ``limit``."""
-        return await self._artifacts(self._sql["artifacts_by_agent"], rules.as_id(agent_id), rules.clamp_limit(limit))
+    async def agent_account(self, handle: str) -> Account | None:
+        """The account of the agent of that handle."""
+        rows = await self._bridge.fetch(self._sql["find_agent"], rules.as_question(handle))
+        return _account(rows[0]) if rows else None
 
-    async def list_authored_artifacts(
-        self, *, agent: str | None = None, repo: str | None = None, limit: int = 100
+    async def list_authored_artifacts_by_agent(
+        self, agent_id: int, *, repo: str | None = None, limit: int = 100
     ) -> list[AuthoredArtifact]:
-        """The index for an operator, newest first; a repository's name is compared without regard to ASCII case."""
-        wanted = [None if word is None else rules.as_question(word) for word in (agent, repo)]
-        return await self._artifacts(self._sql["artifacts"], *wanted, rules.clamp_limit(limit))
+        """The agent's artifacts, newest first, at most ``limit``."""
+        return await self._newest(rules.as_id(agent_id), repo, limit)
+
+    async def list_authored_artifacts(self, *, repo: str | None = None, limit: int = 100) -> list[AuthoredArtifact]:
+        """All agents' artifacts, newest first, at most ``limit``."""
+        return await self._newest(None, repo, limit)
+
+    async def _newest(self, agent_id: int | None, repo: str | None, limit: int) -> list[AuthoredArtifact]:
+        wanted = None if repo is None else rules.as_question(repo)
+        return await self._artifacts(self._sql["artifacts"], agent_id, wanted, rules.clamp_limit(limit))
 
     async def _artifacts(self, statement: Statement, *arguments: object, lane: object = None) -> list[AuthoredArtifact]:
         return [_artifact(row) for row in await self._bridge.fetch(statement, *arguments, lane=lane)]

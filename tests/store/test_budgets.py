@@ -13,6 +13,7 @@ from compass_forged.providers.fake import FakeProvider
 from compass_forged.providers.registry import Entry, Registry
 from compass_forged.service import ForgeService
 from compass_forged.store.postgres import PostgresStore, open_postgres_store
+from compass_forged.store.statements import statements
 from compass_forged.wire.schema import (
     Arm,
     CommentOnIssue,
@@ -30,6 +31,7 @@ from compass_forged.wire.schema import (
     Subscribe,
     Unsubscribe,
 )
+from tests.support.postgres import fresh_database, psql
 from tests.support.relay import Relay, relayed
 from tests.support.service import Guard
 from tests.support.stores import EMPTY, HOST, PATIENT, authored, bind, issue, shared_database
@@ -82,6 +84,7 @@ ASKED: dict[str, tuple[int, Callable[[Counted], Awaitable[object]]]] = {
         1,
         lambda at: at.store.authored_artifact_by_request_id(at.session.account.agent_id, "key-1"),
     ),
+    "agent_account": (1, lambda at: at.store.agent_account("scout")),
     "list_authored_artifacts_by_agent": (
         1,
         lambda at: at.store.list_authored_artifacts_by_agent(at.session.account.agent_id),
@@ -162,3 +165,14 @@ async def test_a_call_asks_no_more_than_its_budget(counted: Counted, kind: str) 
         items = result[-1].items
         assert len(items) == 30
         assert all(item.attribution is not None and item.attribution.verified for item in items)
+
+
+def test_a_list_of_artifacts_is_read_in_its_order_from_an_index() -> None:
+    """Of an agent, and of all: nothing is sorted but what is of one moment, however long the index has grown."""
+    dsn = fresh_database()
+    list_newest = statements()["artifacts"].sql.replace("$3", "50").replace("$2", "NULL")
+    for agent, index in (("7::bigint", "agent_idx"), ("NULL", "newest_idx")):
+        wanted = list_newest.replace("$1", agent)
+        plan = psql(dsn, f"SET enable_seqscan = off; SET enable_bitmapscan = off; EXPLAIN {wanted}")
+        assert f"using forge_authored_artifacts_{index}" in plan, plan
+        assert "Presorted Key: artifact.created_at_unix_ms" in plan, plan

@@ -364,15 +364,41 @@ async def test_an_operator_narrows_the_index(store: Store) -> None:
     await store.record_authored_artifact(authored(issue(2), scribe))
     await store.record_authored_artifact(authored(issue(3, repo="SEA", provider="linear"), scribe))
 
-    async def found(agent: str | None = None, repo: str | None = None) -> set[int]:
-        return {row.coordinate.number for row in await store.list_authored_artifacts(agent=agent, repo=repo)}
+    async def found(account: Account | None = None, repo: str | None = None) -> set[int]:
+        if account is None:
+            return {row.coordinate.number for row in await store.list_authored_artifacts(repo=repo)}
+        listed = await store.list_authored_artifacts_by_agent(account.agent_id, repo=repo)
+        assert {row.account for row in listed} <= {account}
+        return {row.coordinate.number for row in listed}
 
-    assert await found(agent="scribe") == {2, 3}
+    assert await found() == {1, 2, 3}
+    assert await found(scribe) == {2, 3}
     assert await found(repo="ACME/App") == {1, 2}
-    assert await found(agent="scribe", repo="sea") == {3}
-    assert await found(agent="nobody") == set()
-    assert await found(agent="scribe\0") == set()
+    assert await found(scribe, "ACME/App") == {2}
+    assert await found(scribe, "sea") == {3}
+    assert await found(scout, "sea") == set()
+    assert await found(replace(scribe, agent_id=scribe.agent_id + 1)) == set()
+    assert await found(replace(scribe, agent_id=0)) == set()
     assert await found(repo="\ud800") == set()
+    assert await found(scout, "\ud800") == set()
+
+
+async def test_an_agents_list_is_bounded_after_it_is_narrowed(store: Store) -> None:
+    account = (await bind(store)).account
+    for number, repo in enumerate(("acme/app", "acme/other", "acme/app", "acme/other"), start=1):
+        created = f"2026-08-17T10:00:0{number}Z"
+        await store.record_authored_artifact(authored(issue(number, repo=repo), account, created_at=created))
+    listed = await store.list_authored_artifacts_by_agent(account.agent_id, repo="acme/app", limit=2)
+    assert [row.coordinate.number for row in listed] == [3, 1]
+
+
+async def test_an_agent_is_found_by_its_handle(store: Store) -> None:
+    scout = (await bind(store, "scout", "ada")).account
+    scribe = (await bind(store, "scribe", "bob", container="c2", session="s-2")).account
+    assert await store.agent_account("scout") == scout
+    assert await store.agent_account("scribe") == scribe
+    for handle in ("ada", "nobody", "SCOUT", "", "scout\0", "\ud800"):
+        assert await store.agent_account(handle) is None
 
 
 async def test_attribution_names_who_the_index_knows_and_nobody_else(store: Store) -> None:

@@ -208,13 +208,14 @@ class StoresAlike(RuleBasedStateMachine):
             accounts = self.accounts[agent]
             self.both(lambda store, which: store.authored_artifact_by_request_id(accounts[which].agent_id, key))
 
-    @rule(agent=AGENTS, limit=st.integers(0, 3))
-    def by_agent(self, agent: str, limit: int) -> None:
+    @rule(agent=AGENTS, place=st.none() | PLACES, limit=st.integers(0, 3))
+    def by_agent(self, agent: str, place: Any, limit: int) -> None:
+        repo = None if place is None else place.repo
+        self.both(lambda store, _which: store.list_authored_artifacts(repo=repo, limit=limit))
+        self.both(lambda store, _which: store.agent_account(agent))
         if agent in self.accounts:
-            accounts = self.accounts[agent]
-            self.both(
-                lambda store, which: store.list_authored_artifacts_by_agent(accounts[which].agent_id, limit=limit)
-            )
+            ids = [account.agent_id for account in self.accounts[agent]]
+            self.both(lambda store, which: store.list_authored_artifacts_by_agent(ids[which], repo=repo, limit=limit))
 
     @rule(places=st.lists(PLACES, max_size=4))
     def attribution(self, places: list[Any]) -> None:
@@ -326,8 +327,10 @@ def test_any_value_is_taken_by_both_or_refused_by_both(
             lambda: store.record_authored_artifact(replace(artifact, account=replace(account, agent_id=number))),
             lambda: store.authored_artifact_by_request_id(account.agent_id, url),
             lambda: store.authored_artifact_by_request_id(number, url),
-            lambda: store.list_authored_artifacts_by_agent(account.agent_id, limit=number),
-            lambda: store.list_authored_artifacts(agent=session, repo=repo, limit=number),
+            lambda: store.agent_account(url),
+            lambda: store.list_authored_artifacts_by_agent(account.agent_id, repo=repo, limit=number),
+            lambda: store.list_authored_artifacts_by_agent(number, repo=url, limit=number),
+            lambda: store.list_authored_artifacts(repo=repo, limit=number),
             lambda: store.attribution_of([place, place]),
             lambda: store.subscribe(account, place, session),
             lambda: store.subscription(number, url),

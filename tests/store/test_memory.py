@@ -26,6 +26,7 @@ EVERY_METHOD: dict[str, Callable[[MemoryStore], Awaitable[object]]] = {
     "load_host": lambda store: store.load_host(HOST),
     "record_authored_artifact": lambda store: store.record_authored_artifact(authored(issue(1), ACCOUNT)),
     "authored_artifact_by_request_id": lambda store: store.authored_artifact_by_request_id(1, "key"),
+    "agent_account": lambda store: store.agent_account("scout"),
     "list_authored_artifacts_by_agent": lambda store: store.list_authored_artifacts_by_agent(1),
     "list_authored_artifacts": lambda store: store.list_authored_artifacts(),
     "attribution_of": lambda store: store.attribution_of([issue(1)]),

@@ -341,7 +341,8 @@ async def test_a_role_with_the_documented_grants_runs_the_store_and_no_more() ->
             await store.record_authored_artifact(authored(issue(1), first.account))
             await store.record_authored_artifact(authored(issue(1), first.account, "key-1"))
             assert len(await store.attribution_of([issue(1)])) == 1
-            assert len(await store.list_authored_artifacts(agent="scout")) == 1
+            assert await store.list_authored_artifacts() != []
+            assert await store.agent_account("scout") == first.account
             assert len(await store.list_authored_artifacts_by_agent(first.account.agent_id)) == 1
             assert await store.authored_artifact_by_request_id(first.account.agent_id, "key-1")
             assert await store.load_host("host-1")
