@@ -30,6 +30,8 @@ from compass_forged.wire.schema import (
 MESSAGE_MAX_CHARS: Final = 500
 NOT_FOUND_MESSAGE: Final = "no such artifact, or this forge account may not touch it"
 """One constant for 404 and for 403, so that nobody can probe for what exists: it names neither repo nor number."""
+OUTSIDE_SCOPE_MESSAGE: Final = "the session's scope does not include this repository"
+"""One constant for whatever lies there: a call, a subscription's row, or what an earlier create of the agent made."""
 
 VERDICTS: Final = ("approve", "request_changes", "comment")
 SIDES: Final = ("LEFT", "RIGHT")
@@ -55,6 +57,11 @@ _DIRECTION = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # turn on the screen w
 def invalid(message: str) -> CallError:
     """``invalid_argument``: nothing was touched."""
     return CallError("invalid_argument", message, outcome="not_sent")
+
+
+def outside_scope(outcome: Outcome = "not_sent") -> CallError:
+    """``permission_denied``: what was asked for, or found, lies outside the session's scope."""
+    return CallError("permission_denied", OUTSIDE_SCOPE_MESSAGE, outcome=outcome)
 
 
 def check_shape(call: ForgeCall) -> None:

@@ -1,5 +1,6 @@
 """What the steps of one call share once it is known who calls, and where."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -7,10 +8,10 @@ import msgspec
 from compass_forged import owner
 from compass_forged.errors import BadRepo, CallError
 from compass_forged.owner import Author
-from compass_forged.policy import invalid
+from compass_forged.policy import invalid, outside_scope
 from compass_forged.ports import Account, ArtifactKind, CallContext, Coordinate, Provider
 from compass_forged.providers.registry import Entry
-from compass_forged.wire.schema import Issue
+from compass_forged.wire.schema import Issue, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class BoundCall(msgspec.Struct):
     repo: str
     """The canonical name."""
     context: CallContext
+    in_scope: Callable[[Coordinate], bool]
+    """Whether the session may touch a place, which need not be at the forge that the call names."""
 
     @property
     def provider(self) -> Provider:
@@ -57,6 +60,15 @@ class BoundCall(msgspec.Struct):
             return self.coordinate(kind, made.number, made.repo)
         except BadRepo:  # the forge's own word fails its grammar: the name that was asked for stands
             return self.coordinate(kind, made.number)
+
+    def check_scope(self, place: Coordinate, outcome: Outcome = "not_sent") -> None:
+        """See that the session may be told what stands at ``place``; ``outcome`` is the write's.
+
+        Raises:
+            CallError: it may not.
+        """
+        if not self.in_scope(place):
+            raise outside_scope(outcome)
 
     def stamp(self, body: str, *, ref: str = "") -> str:
         """``body`` under the caller's header.

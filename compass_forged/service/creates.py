@@ -103,6 +103,7 @@ class Creates:
 
         Raises:
             StoreUnavailable: the store is known to be out of reach: nothing is created, keyless or not.
+            CallError: what the memo at hand names lies outside the session's scope.
         """
         if not self._store.available:  # by what is known, without a query
             raise StoreUnavailable("the store is out of reach")
@@ -113,9 +114,10 @@ class Creates:
         memo = self._at_hand.get(key)
         if memo is None:
             return partial(self._keyed, bound, arm, key, fingerprint)
+        answer = _told(bound, memo, fingerprint)
         self._at_hand.move_to_end(key)
         self._counters.add("memo_hits")
-        return replayed(memo, mismatch=memo.fingerprint != fingerprint)
+        return answer
 
     async def _keyless(self, bound: BoundCall, arm: CreateArm) -> ResultArm:
         await self._record_what_is_left()
@@ -126,7 +128,7 @@ class Creates:
             bound.context.waits_on = flight.guard
             await flight.done.wait()  # bounded by the call's own deadline
             bound.context.waits_on = None
-            if answer := _joined(flight, fingerprint):
+            if answer := _joined(bound, flight, fingerprint):
                 self._counters.add("memo_joins")
                 return answer
         return await self._lead(bound, arm, key, fingerprint)
@@ -142,10 +144,11 @@ class Creates:
             await self._record_what_is_left()
             memo = await self._store.authored_artifact_by_request_id(*key)  # 5. memo
             if memo is not None:
-                self._counters.add("memo_hits")
                 flight.artifact = memo
                 self._remember(key, memo)
-                return replayed(memo, mismatch=memo.fingerprint != fingerprint)
+                answer = _told(bound, memo, fingerprint)
+                self._counters.add("memo_hits")
+                return answer
             return await self._send(bound, arm, key, flight)
         except (CallError, ForgeError, StoreError) as error:
             # One of its own, without a traceback, whose frames would hold the call, and through its flight the error.
@@ -204,11 +207,13 @@ class Creates:
 
         Raises:
             PullRequestExists: it is not, or nobody can tell.
+            CallError: it stands outside the session's scope.
         """
         found = refused.found
         try:
             if found is None or not isinstance(arm, CreatePullRequest):
                 raise refused
+            bound.check_scope(bound.written_at("pull_request", found), refused.outcome)
             found.body = cut(bound, found.body, self._counters)
             by_ref = key is not None and not refused.foreign and _carries(found, bound, self._ref(bound, key))
             if not by_ref and not await self._holds(bound, found):
@@ -319,6 +324,16 @@ def replayed(memo: AuthoredArtifact, *, mismatch: bool) -> ResultArm:
     return _result(found)
 
 
+def _told(bound: BoundCall, memo: AuthoredArtifact, fingerprint: bytes) -> ResultArm:
+    """What the caller is told of an earlier create under its key, which another session may have made elsewhere.
+
+    Raises:
+        CallError: it lies outside the scope of the session that asks now.
+    """
+    bound.check_scope(memo.coordinate)
+    return replayed(memo, mismatch=memo.fingerprint != fingerprint)
+
+
 def _now() -> str:
     """For a forge that does not tell when it created something."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -384,17 +399,18 @@ def _result(made: Issue) -> ResultArm:
     return PullRequestResult(pull_request=made) if isinstance(made, PullRequest) else IssueResult(issue=made)
 
 
-def _joined(flight: _Flight, fingerprint: bytes) -> ResultArm | None:
+def _joined(bound: BoundCall, flight: _Flight, fingerprint: bytes) -> ResultArm | None:
     """What a joiner answers once its leader ended; None if it should lead itself.
 
     Raises:
-        CallError: the leader's end is not known, or the same request was refused just now.
+        CallError: the leader's end is not known, or the same request was refused just now, or what the leader made lies
+            outside the scope of the joiner's session.
     """
     if flight.artifact is not None:
-        return replayed(flight.artifact, mismatch=flight.artifact.fingerprint != fingerprint)
+        return _told(bound, flight.artifact, fingerprint)
     error = flight.error
-    if error is not None and (
-        error.outcome == "unknown" or (error.outcome == "rejected" and flight.fingerprint == fingerprint)
-    ):
+    if error is None or error.code == "permission_denied":  # the leader's scope, which is not the joiner's
+        return None
+    if error.outcome == "unknown" or (error.outcome == "rejected" and flight.fingerprint == fingerprint):
         raise CallError(error.code, error.message, outcome=error.outcome, retry_after_ms=error.retry_after_ms)
     return None

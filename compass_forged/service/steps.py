@@ -119,10 +119,12 @@ class ForgeService:
         entry = known or self._registry.resolve(call.forge)  # 4. provider and role
         if entry.provider in WITHOUT_PULL_REQUESTS and policy.is_about_pull_requests(arm):
             raise Unsupported(entry.provider, _operation(arm))
-        context.may_touch = (
-            _anywhere if caller.scope is None else partial(self._in_scope, caller, entry.provider, entry.host)
-        )
-        bound = BoundCall(account, author, caller.session_id, entry, repo, context)
+        if caller.scope is None:
+            context.may_touch = in_scope = _anywhere
+        else:
+            context.may_touch = partial(self._in_scope, caller, entry.provider, entry.host)
+            in_scope = partial(self._holds, caller)
+        bound = BoundCall(account, author, caller.session_id, entry, repo, context, in_scope)
         return self._dispatch(bound, arm, call.client_request_id)
 
     def _dispatch(  # noqa: PLR0911 -- a table: one return per kind of arm
@@ -153,11 +155,14 @@ class ForgeService:
         provider = known.provider if known else (wanted.provider if wanted else "")
         host = known.host if known else (wanted.host if wanted else "")
         if not self._in_scope(caller, provider, host, repo):
-            raise _outside()
+            raise policy.outside_scope()
 
     def _check_place(self, caller: Caller, place: Coordinate) -> None:
-        if not self._in_scope(caller, place.provider, place.host, place.repo):
-            raise _outside()
+        if not self._holds(caller, place):
+            raise policy.outside_scope()
+
+    def _holds(self, caller: Caller, place: Coordinate) -> bool:
+        return self._in_scope(caller, place.provider, place.host, place.repo)
 
     def _in_scope(self, caller: Caller, provider: str, host: str, repo: str) -> bool:
         default_host = self._registry.default_host(provider)
@@ -208,7 +213,7 @@ class ForgeService:
         )
 
 
-def _anywhere(_repo: str) -> bool:
+def _anywhere(_place: str | Coordinate) -> bool:
     return True
 
 
@@ -222,7 +227,3 @@ def _author(agent: str, owner: str, session_id: str) -> Author:
 
 def _operation(arm: PlacedArm) -> str:
     return f"{arm_name(arm)} for pull requests" if isinstance(arm, Subscribe) else arm_name(arm)
-
-
-def _outside() -> CallError:
-    return CallError("permission_denied", "the session's scope does not include this repository", outcome="not_sent")

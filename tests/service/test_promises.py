@@ -274,5 +274,6 @@ async def test_a_store_that_stays_read_only_does_not_let_the_debt_grow(autojump_
 
 def test_a_call_bound_to_its_forge_is_small_and_holds_no_secret() -> None:
     """I7 where it begins: nothing that a call carries down knows a credential."""
-    assert set(BoundCall.__struct_fields__) == {"account", "author", "session_id", "entry", "repo", "context"}
+    fields = {"account", "author", "session_id", "entry", "repo", "context", "in_scope"}
+    assert set(BoundCall.__struct_fields__) == fields
     assert not any("token" in field.name for field in dataclasses.fields(CallContext))
