@@ -238,6 +238,21 @@ class Store(Protocol):
         """
         ...
 
+    async def fill_memo(
+        self, coordinate: Coordinate, agent_id: int, client_request_id: str, fingerprint: bytes
+    ) -> bool:
+        """Give the agent's row at the coordinate this memo, where it has none, in one statement; idempotent.
+
+        A row holds one memo, its first: under another key it is untouched.
+
+        Returns:
+            Whether the agent has a row there.
+
+        Raises:
+            RequestKeyTaken: the agent's key stands for another artifact.
+        """
+        ...
+
     async def authored_artifact_by_request_id(self, agent_id: int, client_request_id: str) -> AuthoredArtifact | None:
         """The memo: what the agent created under this key, or None."""
         ...

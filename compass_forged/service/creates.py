@@ -213,28 +213,38 @@ class Creates:
         try:
             if found is None or not isinstance(arm, CreatePullRequest):
                 raise refused
-            bound.check_scope(bound.written_at("pull_request", found), refused.outcome)
+            place = bound.written_at("pull_request", found)
+            bound.check_scope(place, refused.outcome)
             found.body = cut(bound, found.body, self._counters)
+            standing = _as_it_stands(arm, found)
+            fingerprint = request_fingerprint(bound.entry.provider, bound.entry.host, bound.repo, standing)
             by_ref = key is not None and not refused.foreign and _carries(found, bound, self._ref(bound, key))
-            if not by_ref and not await self._holds(bound, found):
+            if not by_ref and not await self._holds(bound, place, key, fingerprint):
                 raise refused
         finally:
             # An error that a frame of its own traceback holds is a cycle, and with it stays what the call held.
             del refused
-        standing = _as_it_stands(arm, found)
-        fingerprint = request_fingerprint(bound.entry.provider, bound.entry.host, bound.repo, standing)
         artifact = _artifact(bound, found, key, fingerprint if key else None)
         self._counters.add("creates_found")
-        _log.warning("a create was answered with what stood already", coordinate=coordinate_text(artifact.coordinate))
-        if key is not None:  # a keyless create leaves no memo, and the row is there
+        _log.warning("a create was answered with what stood already", coordinate=coordinate_text(place))
+        if by_ref:
             await self._keep(artifact, key, flight)
+        elif key and flight:  # the row is there, and if it had no memo it has this one; without a key there is none
+            flight.artifact = artifact
+            self._remember(key, artifact)
         return replayed(artifact, mismatch=standing is not arm)
 
-    async def _holds(self, bound: BoundCall, found: PullRequest) -> bool:
-        """Whether the index holds what was found for the caller's agent. If it cannot be asked, nobody can tell."""
-        place = bound.written_at("pull_request", found)
+    async def _holds(self, bound: BoundCall, place: Coordinate, key: Key | None, fingerprint: bytes) -> bool:
+        """Whether the index holds what was found for the caller's agent; if it cannot be asked, nobody can tell.
+
+        In the same round trip a row without a memo is given this one. A row that has one keeps it: then a second key is
+        remembered in memory alone, and is answered anew from what stands at the forge once it is forgotten there.
+        """
+        agent_id = bound.account.agent_id
         try:
-            known = await self._store.attribution_of([place], asker=bound.account.agent_id)
+            if key is not None:
+                return await self._store.fill_memo(place, agent_id, key[1], fingerprint)
+            known = await self._store.attribution_of([place], asker=agent_id)
         except StoreError as error:
             _log.warning("attribution not looked up", error=str(error))
             return False

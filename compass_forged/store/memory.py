@@ -158,21 +158,21 @@ class MemoryStore:
         rules.check_artifact(artifact)
         agent_id, key = artifact.account.agent_id, artifact.client_request_id
         standing = self._artifacts.get(artifact.coordinate)
-        if standing is not None and standing.account.agent_id != agent_id:
+        if standing is None:
+            self._keep(replace(artifact, account=self._known(artifact.account)))
+        elif standing.account.agent_id != agent_id:
             raise rules.artifact_owned_by_another(artifact.coordinate)
-        if standing is not None:
-            memo_fills = standing.client_request_id is None and key is not None
-            fresh = (
-                replace(standing, client_request_id=key, fingerprint=artifact.fingerprint) if memo_fills else standing
-            )
-        else:
-            fresh = replace(artifact, account=self._known(artifact.account))
-        kept_key = fresh.client_request_id
-        if kept_key is not None:
-            if self._memos.get((agent_id, kept_key), artifact.coordinate) != artifact.coordinate:
+        elif standing.client_request_id is None and key is not None:
+            self._keep(replace(standing, client_request_id=key, fingerprint=artifact.fingerprint))
+
+    def _keep(self, artifact: AuthoredArtifact) -> None:
+        """Write a row and its memo; a row of that coordinate is the agent's own, and has no memo."""
+        agent_id, key = artifact.account.agent_id, artifact.client_request_id
+        if key is not None:
+            if (agent_id, key) in self._memos:
                 raise rules.request_key_taken()
-            self._memos[agent_id, kept_key] = artifact.coordinate
-        self._artifacts[artifact.coordinate] = fresh
+            self._memos[agent_id, key] = artifact.coordinate
+        self._artifacts[artifact.coordinate] = artifact
 
     def _known(self, claimed: Account) -> Account:
         """The account with the handles that stand under its ids, as a join would give it."""
@@ -183,6 +183,19 @@ class MemoryStore:
         if claimed.owner_id not in owners:
             raise rules.refuse("forge_authored_artifacts_owner_fkey")
         return Account(claimed.agent_id, agents[claimed.agent_id], claimed.owner_id, owners[claimed.owner_id])
+
+    async def fill_memo(
+        self, coordinate: Coordinate, agent_id: int, client_request_id: str, fingerprint: bytes
+    ) -> bool:
+        """Give the agent's row at the coordinate this memo, where it has none; whether the agent has a row there."""
+        await self._enter()
+        rules.check_memo(client_request_id, fingerprint)
+        standing = self._artifacts.get(coordinate)
+        if standing is None or standing.account.agent_id != agent_id:
+            return False
+        if standing.client_request_id is None:
+            self._keep(replace(standing, client_request_id=client_request_id, fingerprint=fingerprint))
+        return True
 
     async def authored_artifact_by_request_id(self, agent_id: int, client_request_id: str) -> AuthoredArtifact | None:
         """The memo: what the agent created under this key, or None."""

@@ -147,6 +147,21 @@ class PostgresStore:
         if not recorded:
             raise rules.artifact_owned_by_another(artifact.coordinate)
 
+    async def fill_memo(
+        self, coordinate: Coordinate, agent_id: int, client_request_id: str, fingerprint: bytes
+    ) -> bool:
+        """Give the agent's row at the coordinate this memo, where it has none; whether the agent has a row there."""
+        rules.check_memo(client_request_id, fingerprint)
+        if not rules.can_stand(coordinate):
+            return False
+        rows = await self._bridge.fetch(
+            self._sql["fill_memo"],
+            *(PROVIDER_NUMBERS[coordinate.provider], *coordinate[1:]),
+            *(rules.as_id(agent_id), client_request_id, fingerprint),
+            lane=agent_id,
+        )
+        return bool(rows)
+
     async def authored_artifact_by_request_id(self, agent_id: int, client_request_id: str) -> AuthoredArtifact | None:
         """The memo: what the agent created under this key, or None."""
         key = (rules.as_id(agent_id), rules.as_question(client_request_id))

@@ -81,12 +81,17 @@ def check_artifact(artifact: AuthoredArtifact) -> int:
     _check(f"{table}_kind_known", holds=at.kind in _KINDS)
     _check(f"{table}_number_positive", holds=1 <= at.number <= ARTIFACT_NUMBER_MAX)
     _check(f"{table}_session_grammar", holds=HANDLE.fullmatch(artifact.session_id) is not None)
-    key, fingerprint = artifact.client_request_id, artifact.fingerprint
+    check_memo(artifact.client_request_id, artifact.fingerprint)
+    _check(f"{table}_text", holds=all(map(storable, (at.host, at.repo, artifact.repo, artifact.url))))
+    return unix_ms(artifact.created_at)
+
+
+def check_memo(key: str | None, fingerprint: bytes | None) -> None:
+    """Refuse, with ``ValueRefused``, what the schema would."""
+    table = "forge_authored_artifacts"
     _check(f"{table}_request_printable", holds=key is None or REQUEST_ID.fullmatch(key) is not None)
     _check(f"{table}_fingerprint_size", holds=fingerprint is None or len(fingerprint) == FINGERPRINT_BYTES)
     _check(f"{table}_memo_whole", holds=(key is None) == (fingerprint is None))
-    _check(f"{table}_text", holds=all(map(storable, (at.host, at.repo, artifact.repo, artifact.url))))
-    return unix_ms(artifact.created_at)
 
 
 def check_subscription(at: Coordinate, session_id: str) -> None:

@@ -315,7 +315,7 @@ async def test_what_a_forge_rewrites_is_no_mismatch(body: str) -> None:
 async def test_what_the_index_holds_for_the_agent_is_answered_under_any_key_and_none() -> None:
     world = await new_world()
     await world.run(PULL, "k-1")
-    for key, events in (("k-2", ["memo", "forge", "attribution", "record"]), ("", ["forge", "attribution"])):
+    for key, events in (("k-2", ["memo", "forge", "fill"]), ("", ["forge", "attribution"])):
         world.events.clear()
         assert payload(await world.run(PULL, key)) == payload(placed())
         assert world.events == events
@@ -324,10 +324,54 @@ async def test_what_the_index_holds_for_the_agent_is_answered_under_any_key_and_
     assert row.client_request_id == "k-1"  # what stands in the index stands
 
 
+async def test_a_second_key_is_answered_anew_from_the_forge_once_it_is_forgotten() -> None:
+    """The row has room for one key. The second costs the forge's requests again, and two round trips as the first."""
+    world = await new_world()
+    await world.run(PULL, "k-1")
+    await world.run(PULL, "k-2")
+    world.events.clear()
+    assert payload(await world.run(PULL, "k-2")) == payload(placed())
+    assert world.events == []  # at hand
+    world.service._creates._at_hand.clear()
+    assert payload(await world.run(PULL, "k-2")) == payload(placed())
+    assert world.events == ["memo", "forge", "fill"]
+    assert len(world.forge.pull_requests) == 1
+
+
+async def test_joiners_of_a_create_that_the_index_answers_get_its_answer(autojump_clock: MockClock) -> None:
+    world = await new_world()
+    await world.run(PULL, "k-1")
+    world.events.clear()
+    world.forge.script("create_pull_request", Step(before=1))
+    async with trio.open_nursery() as nursery:
+        calls = [world.ask(nursery, PULL, "k-2") for _ in range(4)]
+    assert {payload(call.result) for call in calls if call.result} == {payload(placed())}
+    assert world.events == ["memo", "forge", "fill"]
+
+
+async def test_a_key_that_another_daemon_has_used_meanwhile_is_not_answered_with_two_artifacts() -> None:
+    world = await new_world()
+    await world.run(PULL)
+
+    async def used() -> None:
+        row = AuthoredArtifact(
+            Coordinate("github", "github.com", "acme/site", "issue", 9), REPO, account_of(world.scout),
+            "s-1", "k-2", bytes(32), "u", CREATED,
+        )  # fmt: skip
+        await world.store.record_authored_artifact(row)
+
+    world.store.hooks["fill"].append(used)
+    refused = error_of(await world.run(PULL, "k-2"))
+    assert (refused.code, refused.outcome) == ("already_exists", "rejected")
+    assert issue_of(await world.run(PULL, "k-2")).number == 9
+
+
 async def test_a_keyed_create_completes_the_row_of_a_keyless_one() -> None:
     world = await new_world()
     await world.run(PULL)
+    world.events.clear()
     assert payload(await world.run(PULL, "k-1")) == payload(placed())
+    assert world.events == ["memo", "forge", "fill"]
     (row,) = await world.store.list_authored_artifacts()
     assert row.client_request_id == "k-1"
     world.service._creates._at_hand.clear()
@@ -362,7 +406,7 @@ async def test_what_is_not_provably_ours_is_refused_naming_its_number(key: str, 
     world = await new_world()
     await by_somebody_else(world, body)
     already(world, await world.run(PULL, key))
-    assert world.events[-2:] == ["forge", "attribution"]
+    assert world.events[-2:] == ["forge", "fill" if key else "attribution"]
 
 
 async def ref_line(world: World, key: str = "k-1", arm: CreatePullRequest = PULL) -> str:
@@ -429,13 +473,14 @@ async def test_what_the_index_holds_for_another_agent_is_refused() -> None:
     already(world, await world.run(PULL))
 
 
+@pytest.mark.parametrize("key", ["k-2", ""])
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), ValueRefused("rule")], ids=repr)
-async def test_an_index_that_cannot_be_asked_proves_nothing(events: Logged, error: Exception) -> None:
+async def test_an_index_that_cannot_be_asked_proves_nothing(events: Logged, error: Exception, key: str) -> None:
     world = await new_world()
     await world.run(PULL, "k-1")
     world.store.recorded.clear()
-    world.store.hooks["attribution"].append(raising(error))
-    refused = error_of(await world.run(PULL, "k-2"))
+    world.store.hooks["fill" if key else "attribution"].append(raising(error))
+    refused = error_of(await world.run(PULL, key))
     assert (refused.code, refused.outcome) == ("already_exists", "rejected")
     assert world.store.recorded == []
     assert [event["event"] for event in events] == ["attribution not looked up"]
@@ -448,7 +493,7 @@ async def test_one_that_the_forge_does_not_show_is_unknown_and_asks_nobody(key: 
     error = error_of(await world.run(PULL, key))
     assert (error.code, error.outcome) == ("already_exists", "unknown")
     assert error.message == "a pull request for that head and base exists, and the forge does not show which"
-    assert "attribution" not in world.events
+    assert not {"attribution", "fill"} & set(world.events)
 
 
 async def test_what_was_found_is_read_no_further_than_any_honest_body_goes(events: Logged) -> None:
@@ -494,7 +539,7 @@ async def test_a_refusal_that_one_stands_is_shared_by_the_same_payload(autojump_
 async def test_a_cancellation_while_the_index_is_asked_leaves_the_key_free(autojump_clock: MockClock) -> None:
     world = await new_world()
     await world.run(PULL, "k-1")
-    world.store.hooks["attribution"].append(waiting(10))
+    world.store.hooks["fill"].append(waiting(10))
     async with trio.open_nursery() as nursery:
         asked = world.ask(nursery, PULL, "k-2")
         await trio.sleep(1)

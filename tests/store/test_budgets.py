@@ -34,7 +34,7 @@ from compass_forged.wire.schema import (
 from tests.support.postgres import fresh_database, psql
 from tests.support.relay import Relay, relayed
 from tests.support.service import Guard
-from tests.support.stores import EMPTY, HOST, PATIENT, authored, bind, issue, shared_database
+from tests.support.stores import EMPTY, FINGERPRINT, HOST, PATIENT, authored, bind, issue, shared_database
 
 pytestmark = pytest.mark.postgres
 
@@ -84,6 +84,7 @@ ASKED: dict[str, tuple[int, Callable[[Counted], Awaitable[object]]]] = {
         1,
         lambda at: at.store.authored_artifact_by_request_id(at.session.account.agent_id, "key-1"),
     ),
+    "fill_memo": (1, lambda at: at.store.fill_memo(issue(1), at.session.account.agent_id, "key-2", FINGERPRINT)),
     "agent_account": (1, lambda at: at.store.agent_account("scout")),
     "list_authored_artifacts_by_agent": (
         1,
@@ -118,6 +119,8 @@ CALLS: dict[str, tuple[int, Callable[[Counted, int], Arm], bool]] = {
     "keyed issue": (2, lambda _at, _turn: CREATE, True),
     "keyless issue": (1, lambda _at, _turn: CREATE, False),
     "keyed pull request": (2, lambda _at, turn: msgspec.structs.replace(PULL, head_ref=f"branch-{turn}"), True),
+    "keyed pull request that stands already": (2, lambda _at, _turn: PULL, True),
+    "keyless pull request that stands already": (1, lambda _at, _turn: PULL, False),
     "comment on an issue": (0, lambda _at, _turn: CommentOnIssue(repo="acme/app", issue_number=1, body="So."), False),
     "comment on a pull request": (
         0,

@@ -279,6 +279,72 @@ async def test_recording_again_fills_an_absent_memo_and_changes_nothing_else(sto
     assert await store.list_authored_artifacts() == [filled]
 
 
+async def test_a_memo_is_filled_where_the_agents_row_stands_and_has_none(store: Store) -> None:
+    account = (await bind(store)).account
+    keyless = authored(issue(7), account)
+    await store.record_authored_artifact(keyless)
+    assert await store.fill_memo(issue(7), account.agent_id, "key-1", FINGERPRINT)
+    filled = replace(keyless, client_request_id="key-1", fingerprint=FINGERPRINT)
+    assert await store.authored_artifact_by_request_id(account.agent_id, "key-1") == filled
+    assert await store.list_authored_artifacts() == [filled]
+    # One memo for each artifact: a second key is told that the row stands, and is not kept.
+    assert await store.fill_memo(issue(7), account.agent_id, "key-2", bytes(32))
+    assert await store.fill_memo(issue(7), account.agent_id, "key-1", bytes(32))
+    assert await store.authored_artifact_by_request_id(account.agent_id, "key-2") is None
+    assert await store.list_authored_artifacts() == [filled]
+
+
+async def test_no_memo_is_filled_where_the_agent_has_no_row(store: Store) -> None:
+    scout = (await bind(store, "scout")).account
+    scribe = (await bind(store, "scribe", container="c2", session="s-2")).account
+    theirs = authored(issue(7), scribe)
+    await store.record_authored_artifact(theirs)
+    nowhere = [
+        issue(8),
+        issue(7, kind="pull_request"),
+        issue(7, repo="acme/other"),
+        issue(7, repo="acme/app\0"),
+        issue(0),
+        issue(2**63),
+        issue(7, provider="nonsense"),
+    ]
+    for place in (issue(7), *nowhere):
+        assert not await store.fill_memo(place, scout.agent_id, "key-1", FINGERPRINT)
+    for agent_id in (0, -1, 2**63, scribe.agent_id + 1):
+        assert not await store.fill_memo(issue(7), agent_id, "key-1", FINGERPRINT)
+    assert await store.list_authored_artifacts() == [theirs]
+
+
+async def test_a_memo_of_another_artifact_is_not_filled_in_a_second_one(store: Store) -> None:
+    account = (await bind(store)).account
+    first, keyless = authored(issue(1), account, "key-1"), authored(issue(2), account)
+    await store.record_authored_artifact(first)
+    await store.record_authored_artifact(keyless)
+    with pytest.raises(RequestKeyTaken):
+        await store.fill_memo(issue(2), account.agent_id, "key-1", FINGERPRINT)
+    assert await store.list_authored_artifacts() == [first, keyless]
+
+
+@pytest.mark.parametrize(
+    ("key", "fingerprint", "rule"),
+    [
+        ("", FINGERPRINT, "request_printable"),
+        ("k" * 257, FINGERPRINT, "request_printable"),
+        ("a\nb", FINGERPRINT, "request_printable"),
+        ("key-1", bytes(31), "fingerprint_size"),
+    ],
+)
+@pytest.mark.parametrize("standing", [True, False])
+async def test_a_memo_that_no_row_may_hold_is_refused_whether_the_row_stands_or_not(
+    store: Store, key: str, fingerprint: bytes, rule: str, *, standing: bool
+) -> None:
+    account = (await bind(store)).account
+    if standing:
+        await store.record_authored_artifact(authored(issue(7), account, "key-9"))
+    with pytest.raises(ValueRefused, match=f"forge_authored_artifacts_{rule}"):
+        await store.fill_memo(issue(7), account.agent_id, key, fingerprint)
+
+
 async def test_an_artifact_of_another_agent_is_refused_and_its_row_untouched(store: Store) -> None:
     scout = (await bind(store, "scout")).account
     scribe = (await bind(store, "scribe", container="c2", session="s-2")).account

@@ -208,6 +208,12 @@ class StoresAlike(RuleBasedStateMachine):
             accounts = self.accounts[agent]
             self.both(lambda store, which: store.authored_artifact_by_request_id(accounts[which].agent_id, key))
 
+    @rule(agent=AGENTS, place=PLACES, key=KEYS.filter(bool))
+    def fill_memo(self, agent: str, place: Any, key: str) -> None:
+        if agent in self.accounts:
+            accounts = self.accounts[agent]
+            self.both(lambda store, which: store.fill_memo(place, accounts[which].agent_id, key, bytes(32)))
+
     @rule(agent=AGENTS, place=st.none() | PLACES, limit=st.integers(0, 3))
     def by_agent(self, agent: str, place: Any, limit: int) -> None:
         repo = None if place is None else place.repo
@@ -328,6 +334,8 @@ def test_any_value_is_taken_by_both_or_refused_by_both(
             lambda: store.authored_artifact_by_request_id(account.agent_id, url),
             lambda: store.authored_artifact_by_request_id(number, url),
             lambda: store.agent_account(url),
+            lambda: store.fill_memo(place, account.agent_id, url, fingerprint or b""),
+            lambda: store.fill_memo(place, number, url, bytes(32)),
             lambda: store.list_authored_artifacts_by_agent(account.agent_id, repo=repo, limit=number),
             lambda: store.list_authored_artifacts_by_agent(number, repo=url, limit=number),
             lambda: store.list_authored_artifacts(repo=repo, limit=number),

@@ -8,7 +8,7 @@ import trio.testing
 from compass_forged.errors import StoreUnavailable
 from compass_forged.ports import Account, ContainerSpec, SessionBinding, SessionNews
 from compass_forged.store.memory import MemoryStore
-from tests.support.stores import HOST, authored, bind, issue
+from tests.support.stores import FINGERPRINT, HOST, authored, bind, issue
 
 ACCOUNT = Account(1, "scout", 1, "ada")
 
@@ -26,6 +26,7 @@ EVERY_METHOD: dict[str, Callable[[MemoryStore], Awaitable[object]]] = {
     "load_host": lambda store: store.load_host(HOST),
     "record_authored_artifact": lambda store: store.record_authored_artifact(authored(issue(1), ACCOUNT)),
     "authored_artifact_by_request_id": lambda store: store.authored_artifact_by_request_id(1, "key"),
+    "fill_memo": lambda store: store.fill_memo(issue(1), 1, "key", FINGERPRINT),
     "agent_account": lambda store: store.agent_account("scout"),
     "list_authored_artifacts_by_agent": lambda store: store.list_authored_artifacts_by_agent(1),
     "list_authored_artifacts": lambda store: store.list_authored_artifacts(),

@@ -13,7 +13,7 @@ from compass_forged.store.migrate import MigrationStatus, migrate, migration_sta
 from compass_forged.store.postgres import open_postgres_store
 from compass_forged.store.statements import Migration, Statement, migrations, sql_folder, statements
 from tests.support.postgres import empty_database, fresh_database, psql, run_tool
-from tests.support.stores import PATIENT, authored, bind, issue
+from tests.support.stores import FINGERPRINT, PATIENT, authored, bind, issue
 
 pytestmark = pytest.mark.postgres
 
@@ -340,6 +340,7 @@ async def test_a_role_with_the_documented_grants_runs_the_store_and_no_more() ->
             assert await bind(store, scope=()) is not None
             await store.record_authored_artifact(authored(issue(1), first.account))
             await store.record_authored_artifact(authored(issue(1), first.account, "key-1"))
+            assert await store.fill_memo(issue(1), first.account.agent_id, "key-2", FINGERPRINT)
             assert len(await store.attribution_of([issue(1)])) == 1
             assert await store.list_authored_artifacts() != []
             assert await store.agent_account("scout") == first.account

@@ -112,6 +112,13 @@ class WatchedStore(MemoryStore):
         await self._first("memo")
         return await super().authored_artifact_by_request_id(agent_id, client_request_id)
 
+    async def fill_memo(
+        self, coordinate: Coordinate, agent_id: int, client_request_id: str, fingerprint: bytes
+    ) -> bool:
+        """See the port."""
+        await self._first("fill")
+        return await super().fill_memo(coordinate, agent_id, client_request_id, fingerprint)
+
     async def attribution_of(
         self, coordinates: Collection[Coordinate], *, asker: int | None = None
     ) -> dict[Coordinate, IndexedAuthor]:
