@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "threats.md"
 NUMBERS = [
     *(f"T{number}" for number in (*range(1, 28), 29, *range(31, 36))),
-    *(str(number) for number in (*range(7, 43), *range(44, 54), 56, 57)),
+    *(str(number) for number in (*range(7, 43), *range(44, 54), *range(55, 58))),
 ]
 _NAMED = re.compile(r"`(tests/[a-z_/]+\.py)::([a-z0-9_]+)`")
 

@@ -1,6 +1,7 @@
 """The service: one forge call as one account.
 
-``steps`` has their order, which is the contract; ``creates``, ``writes`` and ``reads`` have what lies behind it.
+``steps`` has their order, which is the contract; ``creates``, ``writes``, ``reads`` and ``subscriptions`` have what
+lies behind it.
 """
 
 from compass_forged.service.bound import ServiceLimits

@@ -5,14 +5,12 @@ record, which is shielded and retried. Where the forge refuses a pull request si
 one of an earlier attempt: ``_found`` says what proves it.
 """
 
-import hmac
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, repeat
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 import trio
@@ -31,27 +29,30 @@ from compass_forged.errors import (
 from compass_forged.fingerprint import coordinate_text, create_id, create_ref, request_fingerprint
 from compass_forged.observability import Counters, get_logger
 from compass_forged.policy import to_call_error
-from compass_forged.ports import ArtifactKind, AuthoredArtifact, Coordinate, Store, Work, WriteGuard
+from compass_forged.ports import AuthoredArtifact, Coordinate, Store, Work, WriteGuard
 from compass_forged.service import posts
 from compass_forged.service.bound import BoundCall, ServiceLimits
+from compass_forged.service.made import (
+    CreateArm,
+    Key,
+    as_it_stands,
+    carries,
+    fingerprint_of,
+    replayed,
+    result_of,
+    row_of,
+    told,
+)
 from compass_forged.service.reads import cut
 from compass_forged.wire.schema import (
     Attribution,
     CreateIssue,
     CreatePullRequest,
-    ForgeRef,
     Issue,
-    IssueResult,
-    PullRequest,
-    PullRequestResult,
     ResultArm,
 )
 
 _log = get_logger(__name__)
-
-CreateArm: TypeAlias = CreateIssue | CreatePullRequest
-Key: TypeAlias = tuple[int, str]
-"""(agent id, client request id)."""
 
 MEMOS_AT_HAND: Final = 2048
 """So many memos are kept in memory, the least recently asked for go first: a replay of theirs asks no store."""
@@ -114,7 +115,7 @@ class Creates:
         memo = self._at_hand.get(key)
         if memo is None:
             return partial(self._keyed, bound, arm, key, fingerprint)
-        answer = _told(bound, memo, fingerprint)
+        answer = told(bound, memo, fingerprint)
         self._at_hand.move_to_end(key)
         self._counters.add("memo_hits")
         return answer
@@ -146,7 +147,7 @@ class Creates:
             if memo is not None:
                 flight.artifact = memo
                 self._remember(key, memo)
-                answer = _told(bound, memo, fingerprint)
+                answer = told(bound, memo, fingerprint)
                 self._counters.add("memo_hits")
                 return answer
             return await self._send(bound, arm, key, flight)
@@ -179,14 +180,14 @@ class Creates:
         made.body = cut(bound, made.body, self._counters)
         fingerprint = flight.fingerprint if flight else None
         if flight and made.replayed:
-            fingerprint = _fingerprint(bound, arm, made)
+            fingerprint = fingerprint_of(bound, arm, made)
             made.replay_mismatch = fingerprint != flight.fingerprint
-        artifact = _artifact(bound, made, key, fingerprint)
+        artifact = row_of(bound, made, key, fingerprint)
         recorded = await self._keep(artifact, key, flight)  # 8. record
         author = bound.author
         made.attribution = Attribution(author.agent, author.owner, author.session, verified=recorded)
         made.body = owner.strip(made.body)  # 9. result
-        return _result(made)
+        return result_of(made)
 
     async def _stamp(self, bound: BoundCall, body: str, ref: str) -> str:
         if len(body) <= _LONG_CHARS:
@@ -216,15 +217,15 @@ class Creates:
             place = bound.written_at("pull_request", found)
             bound.check_scope(place, refused.outcome)
             found.body = cut(bound, found.body, self._counters)
-            standing = _as_it_stands(arm, found)
+            standing = as_it_stands(arm, found)
             fingerprint = request_fingerprint(bound.entry.provider, bound.entry.host, bound.repo, standing)
-            by_ref = key is not None and not refused.foreign and _carries(found, bound, self._ref(bound, key))
+            by_ref = key is not None and not refused.foreign and carries(found, bound, self._ref(bound, key))
             if not by_ref and not await self._holds(bound, place, key, fingerprint):
                 raise refused
         finally:
             # An error that a frame of its own traceback holds is a cycle, and with it stays what the call held.
             del refused
-        artifact = _artifact(bound, found, key, fingerprint if key else None)
+        artifact = row_of(bound, found, key, fingerprint if key else None)
         self._counters.add("creates_found")
         _log.warning("a create was answered with what stood already", coordinate=coordinate_text(place))
         if by_ref:
@@ -315,98 +316,8 @@ class Creates:
             self._unrecorded.pop(coordinate, None)
 
 
-# --- pure helpers ---------------------------------------------------------------------------------------------------
-
-
-def replayed(memo: AuthoredArtifact, *, mismatch: bool) -> ResultArm:
-    """A create answered from its memo: forge, repo, number, url and created_at, in the arm of the stored kind."""
-    place = memo.coordinate
-    kind: Callable[..., Issue] = Issue if place.kind == "issue" else PullRequest
-    found = kind(
-        forge=ForgeRef(place.provider, place.host),
-        repo=memo.repo,
-        number=place.number,
-        url=memo.url,
-        created_at=memo.created_at,
-        replayed=True,
-        replay_mismatch=mismatch,
-    )
-    return _result(found)
-
-
-def _told(bound: BoundCall, memo: AuthoredArtifact, fingerprint: bytes) -> ResultArm:
-    """What the caller is told of an earlier create under its key, which another session may have made elsewhere.
-
-    Raises:
-        CallError: it lies outside the scope of the session that asks now.
-    """
-    bound.check_scope(memo.coordinate)
-    return replayed(memo, mismatch=memo.fingerprint != fingerprint)
-
-
-def _now() -> str:
-    """For a forge that does not tell when it created something."""
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
 async def _post(bound: BoundCall, arm: CreateArm) -> Issue:
     return await (posts.issue(bound, arm) if isinstance(arm, CreateIssue) else posts.pull_request(bound, arm))
-
-
-def _artifact(bound: BoundCall, made: Issue, key: Key | None, fingerprint: bytes | None) -> AuthoredArtifact:
-    kind: ArtifactKind = "pull_request" if isinstance(made, PullRequest) else "issue"
-    return AuthoredArtifact(
-        coordinate=bound.written_at(kind, made),
-        repo=made.repo,
-        account=bound.account,
-        session_id=bound.session_id,
-        client_request_id=key[1] if key else None,
-        fingerprint=fingerprint,
-        url=made.url,
-        created_at=made.created_at or _now(),
-    )
-
-
-def _fingerprint(bound: BoundCall, arm: CreateArm, made: Issue) -> bytes:
-    """Of the request that made what a forge found under this one's id; this one's own where nothing tells them apart.
-
-    The body is no part of the question, since such a forge rewrites it; nor is the place where people moved it.
-    """
-    repo = bound.repo
-    if made.title.strip() != arm.title.strip():
-        arm = msgspec.structs.replace(arm, title=made.title, body=owner.strip(made.body))
-    if made.replay_mismatch:
-        repo = bound.written_at("issue", made).repo
-    return request_fingerprint(bound.entry.provider, bound.entry.host, repo, arm)
-
-
-def _carries(found: PullRequest, bound: BoundCall, ref: str) -> bool:
-    """Whether what was found begins with the header of this agent's create under this key.
-
-    No other agent can have written the ref into it: it binds agent, key and place under a secret, and what agents write
-    is stripped of everything that reads as a header. A stranger can copy it from where it stands in public, so that it
-    counts under the daemon's own account alone; which by itself proves nothing, since all agents share it.
-    """
-    claim = owner.parse(found.body)
-    return claim is not None and hmac.compare_digest(claim.ref, ref) and claim.agent == bound.account.agent
-
-
-def _as_it_stands(arm: CreatePullRequest, found: PullRequest) -> CreatePullRequest:
-    """The request that would have made what was found; ``arm`` itself where nothing tells the two apart.
-
-    Forges rewrite ends of lines, and cut blanks at the ends.
-    """
-    body = owner.strip(found.body)
-    same = (found.title.strip(), _plain(body)) == (arm.title.strip(), _plain(owner.strip(arm.body)))
-    return arm if same else msgspec.structs.replace(arm, title=found.title, body=body)
-
-
-def _plain(text: str) -> str:
-    return text.replace("\r\n", "\n").strip()
-
-
-def _result(made: Issue) -> ResultArm:
-    return PullRequestResult(pull_request=made) if isinstance(made, PullRequest) else IssueResult(issue=made)
 
 
 def _joined(bound: BoundCall, flight: _Flight, fingerprint: bytes) -> ResultArm | None:
@@ -417,7 +328,7 @@ def _joined(bound: BoundCall, flight: _Flight, fingerprint: bytes) -> ResultArm 
             outside the scope of the joiner's session.
     """
     if flight.artifact is not None:
-        return _told(bound, flight.artifact, fingerprint)
+        return told(bound, flight.artifact, fingerprint)
     error = flight.error
     if error is None or error.code == "permission_denied":  # the leader's scope, which is not the joiner's
         return None
