@@ -8,6 +8,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from compass_forged import owner
+from compass_forged.header_readings import may_hold_header
+from compass_forged.look_alikes import OVERRIDE, as_shown, shows
 from compass_forged.owner import Author, Claim
 from tests.owner.corpus import FIELDS, FORGERIES, HEADER, INNOCENT, WORDS
 from tests.owner.reference import lines, reads_as_header
@@ -138,7 +140,7 @@ def test_cutting_our_own_header_off_is_what_reading_it_would_do(
 @given(st.sampled_from(("", "\n", "# ", "> ", "- a", "hello", "x", "C", "1. ", "**w")), bodies)
 def test_a_text_is_blank_if_nothing_shows_once_it_is_stripped(start: str, body: str) -> None:
     text = start + body
-    assert owner.is_blank(text) == (not any(owner._shows(char) for char in owner._strip_lines(text)))
+    assert owner.is_blank(text) == (not any(shows(char) for char in owner._strip_lines(text)))
 
 
 @given(bodies)
@@ -168,13 +170,13 @@ def test_strip_only_takes_whole_lines_away(body: str) -> None:
 
 @given(bodies)
 def test_what_needs_no_look_holds_no_header(body: str) -> None:
-    if not owner.may_hold_header(body):
+    if not may_hold_header(body):
         assert owner._strip_lines(body) == body
 
 
 @given(st.text())
 def test_a_text_without_the_letters_of_the_key_is_untouched(body: str) -> None:
-    assume("c" not in owner._shown(body) and owner._OVERRIDE not in owner._shown(body))
+    assume("c" not in as_shown(body) and OVERRIDE not in as_shown(body))
     assert owner.strip(body) == body
 
 
@@ -333,8 +335,8 @@ def test_a_disguised_header_that_is_cut_into_lines_is_removed(line: str, data: s
 
 @given(st.text(alphabet=st.characters(exclude_categories=["L", "N"]), max_size=8))
 def test_marks_in_front_make_no_difference(marks: str) -> None:
-    assume(not any(char in owner._shown(marks) for char in "&<"))
-    assume(all(char in ":=\n" or not char.isalnum() for char in owner._shown(marks)))
+    assume(not any(char in as_shown(marks) for char in "&<"))
+    assume(all(char in ":=\n" or not char.isalnum() for char in as_shown(marks)))
     assert "agent" not in owner.strip(f"First.\n{marks}{WORDS}")
 
 
@@ -343,5 +345,5 @@ def test_every_text_is_taken(body: str) -> None:
     """Nothing raises, lone surrogates included."""
     owner.is_blank(body)
     owner.parse(body)
-    owner.may_hold_header(body)
+    may_hold_header(body)
     assert set(owner.strip(body)) <= set(body)
