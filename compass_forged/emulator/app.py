@@ -14,20 +14,19 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
-import anyio
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from compass_forged.emulator import app_routes, basic_routes, check_routes, issue_routes, pull_routes, review_routes
 from compass_forged.emulator.apps import App
-from compass_forged.emulator.asgi import drop, lifespan, lower, raw_path, read_body, send_answer
-from compass_forged.emulator.control import Control
+from compass_forged.emulator.asgi import drop, play, receive_request, send_answer
+from compass_forged.emulator.control import control_path
 from compass_forged.emulator.limits import Limits, LimitSettings, Window
 from compass_forged.emulator.permissions import check_permissions
 from compass_forged.emulator.refusals import DOCS, Refused, bad_credentials, no_route, unsupported_version
 from compass_forged.emulator.render import Renderer, for_version, timestamp
 from compass_forged.emulator.routing import Answer, Call, Match, Reply, Routes
-from compass_forged.emulator.script import LoggedRequest, RequestLog, Rule, Script
+from compass_forged.emulator.script import LoggedRequest, RequestLog, Script
 from compass_forged.emulator.seed import apply_seed
 from compass_forged.emulator.state import Account, Clock, ForgeState, system_clock
 
@@ -103,7 +102,7 @@ class Forge:
         self._routes = Routes()
         for module in (basic_routes, app_routes, issue_routes, pull_routes, review_routes, check_routes):
             self._routes.include(module.routes)
-        self._control = Control(self, self.settings.control_token)
+        self._control = control_path(self, self.settings.control_token)
         self.reset()
 
     def reset(self) -> None:
@@ -117,18 +116,10 @@ class Forge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; the ASGI entry point."""
-        if scope["type"] == "lifespan":
-            await lifespan(receive, send)
+        received = await receive_request(scope, receive, send, self._control)
+        if received is None:
             return
-        request = Request(scope, receive)
-        try:
-            raw_body = await read_body(request)
-        except ClientDisconnect:
-            return  # within its request: nothing comes of it
-        path = raw_path(scope)
-        if path.startswith("/_forge/"):
-            await send_answer(send, self._control.answer(request, path, raw_body or b""))
-            return
+        request, path, raw_body = received.request, received.path, received.raw_body
         if not request.headers.get("user-agent", "").strip():
             await send_answer(send, Answer(403, {"content-type": "text/html"}, _NO_AGENT.encode()))
             return
@@ -144,7 +135,7 @@ class Forge:
             answer = self._answer(incoming)
         else:
             entry.scripted = True
-            answer = await self._play(rule, incoming)
+            answer = await play(rule, lambda: self._answer(incoming), lambda: self._bare_headers(incoming))
             if rule.drop:
                 await drop(scope, send)
                 return
@@ -176,20 +167,8 @@ class Forge:
             incoming.raw_body,
         )
 
-    async def _play(self, rule: Rule, incoming: _Incoming) -> Answer:
-        """Carry out a rule but for its drop and its truncation."""
-        await anyio.sleep(rule.delay)
-        own = self._answer(incoming) if rule.carries_out else None
-        await anyio.sleep(rule.delay_after)
-        if own is not None and rule.status is None:
-            own.headers |= lower(rule.headers)
-            return own
-        window = self.limits.window(incoming.bucket, self.state.now())
-        headers = self._common_headers(incoming, window)
-        if not isinstance(rule.body, str | bytes):
-            headers["content-type"] = "application/json; charset=utf-8"
-        headers |= lower(rule.headers)
-        return Answer(rule.status or 200, headers, rule.body_bytes())
+    def _bare_headers(self, incoming: _Incoming) -> dict[str, str]:
+        return self._common_headers(incoming, self.limits.window(incoming.bucket, self.state.now()))
 
     # --- the usual way
 

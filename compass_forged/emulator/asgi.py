@@ -1,12 +1,16 @@
-"""What the halves of the forge share as ASGI applications: reading a request, sending an answer, or none."""
+"""What the halves of the forge share as ASGI applications: reading a request, scripts, sending an answer or none."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 
-from starlette.requests import Request
+import anyio
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
+from compass_forged.emulator.control_path import ControlPath
 from compass_forged.emulator.routing import Answer
+from compass_forged.emulator.script import Rule
 
 REQUEST_MAX_BYTES = 8 << 20
 SERVED = "compass_forged.emulator.served"
@@ -17,8 +21,62 @@ class ConnectionDropped(ConnectionError):
     """A scripted drop where no server stands between: in process, the client's transport sees this exception."""
 
 
-async def lifespan(receive: Receive, send: Send) -> None:
-    """Answer a server that says it starts and stops."""
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request for the forge itself, read to its end.
+
+    Attributes:
+        path: as it came, undecoded and without its query.
+        raw_body: None for one over the limit, of which nothing beyond it is kept.
+    """
+
+    request: Request
+    path: str
+    raw_body: bytes | None
+
+
+async def receive_request(scope: Scope, receive: Receive, send: Send, control: ControlPath) -> Received | None:
+    """Read what came in; None where nothing is left to do.
+
+    That is so of the messages of a server and of requests to the control path, which are answered here, and of a client
+    that went within its request.
+    """
+    if scope["type"] == "lifespan":
+        await _lifespan(receive, send)
+        return None
+    request = Request(scope, receive)
+    try:
+        raw_body = await _read_body(request)
+    except ClientDisconnect:
+        return None  # within its request: nothing comes of it
+    path = _raw_path(scope)
+    if path.startswith("/_forge/"):
+        await send_answer(send, control.answer(request, path, raw_body or b""))
+        return None
+    return Received(request, path, raw_body)
+
+
+async def play(rule: Rule, usual: Callable[[], Answer], bare_headers: Callable[[], dict[str, str]]) -> Answer:
+    """Carry out a rule but for its drop and its truncation.
+
+    Args:
+        rule: what the script has for this request.
+        usual: carries the request out and answers it as ever.
+        bare_headers: those that even an answer of the script's own has, asked for after its delays.
+    """
+    await anyio.sleep(rule.delay)
+    own = usual() if rule.carries_out else None
+    await anyio.sleep(rule.delay_after)
+    if own is not None and rule.status is None:
+        own.headers |= _lower(rule.headers)
+        return own
+    headers = bare_headers()
+    if not isinstance(rule.body, str | bytes):
+        headers["content-type"] = "application/json; charset=utf-8"
+    return Answer(rule.status or 200, headers | _lower(rule.headers), rule.body_bytes())
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
     """Answer the messages of a server that starts and stops."""
     while True:
         message = await receive()
@@ -29,7 +87,7 @@ async def lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-async def read_body(request: Request) -> bytes | None:
+async def _read_body(request: Request) -> bytes | None:
     """The request's body; None for one over the limit, of which nothing beyond it is kept."""
     chunks: list[bytes] = []
     size = 0
@@ -64,12 +122,12 @@ async def drop(scope: Scope, send: Send) -> None:
     await send({"type": "http.response.start", "status": HTTPStatus.EARLY_HINTS, "headers": []})
 
 
-def raw_path(scope: Scope) -> str:
+def _raw_path(scope: Scope) -> str:
     """The path as it came, undecoded and without its query."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return raw.partition(b"?")[0].decode("ascii", "replace")
 
 
-def lower(headers: Mapping[str, str]) -> dict[str, str]:
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers under lower-case names."""
     return {name.lower(): value for name, value in headers.items()}

@@ -1,108 +1,50 @@
-"""The control path ``/_forge/...``: script, log, state and seed of a forge from another process.
-
-Every request carries ``Authorization: Bearer CONTROL_TOKEN``. It is not logged, not scripted and not limited.
+"""The control path of the GitHub half (see ``control_path``): what its state is, and how it is changed from outside.
 
 ==================== ============================================================================================
-GET  /_forge/log     the requests that came in; ``?method=POST&path=/repos/*`` narrows them
 GET  /_forge/state   accounts, repositories with their issues and comments, counts of side effects
-POST /_forge/script  a rule, or a list of rules, as JSON objects (see ``script.Rule``)
 POST /_forge/seed    a seed to add (see the seed module)
 POST /_forge/change  ``{"change": NAME, ...}``: rename, archive, disable_issues, lock, delete, transfer, close,
                      delete_account, revoke_token, set_remaining, push, merge, review, reply, check, status
-POST /_forge/reset   back to the first seed
 ==================== ============================================================================================
 """
 
-import hmac
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Protocol
 
-from starlette.requests import Request
-
+from compass_forged.emulator.control_path import ControlPath, Scripted
 from compass_forged.emulator.limits import Limits
 from compass_forged.emulator.pull_changes import add_check_run, merge, push, reply, set_status
 from compass_forged.emulator.refusals import JsonObject
 from compass_forged.emulator.render import timestamp
-from compass_forged.emulator.routing import Answer
-from compass_forged.emulator.script import RequestLog, Script, rule_from_json
 from compass_forged.emulator.seed import add_seeded_review, apply_seed, read_file
 from compass_forged.emulator.state import ForgeState, Issue, PullFacts, Repo
 
 
-class Controlled(Protocol):
-    """What the control path reaches of a forge."""
+class Controlled(Scripted, Protocol):
+    """What the control path reaches of the GitHub half."""
 
     state: ForgeState
-    script: Script
-    log: RequestLog
     limits: Limits
 
-    def reset(self) -> None:
-        """Go back to the first seed."""
-        ...
+
+def control_path(forge: Controlled, token: str | None) -> ControlPath:
+    """The control path of ``forge``; None keeps it shut."""
+    return ControlPath(
+        forge,
+        token,
+        state=lambda: snapshot(forge.state),
+        changes={
+            "seed": lambda seed: apply_seed(forge.state, seed),
+            "change": lambda body: _change(forge, body),
+        },
+    )
 
 
-class Control:
-    """Answers the control path of one forge. Without a token the path is not there."""
-
-    def __init__(self, forge: Controlled, token: str | None) -> None:
-        self._forge = forge
-        self._token = token
-        self._actions: Mapping[tuple[str, str], Callable[[Request, Any], Any]] = {
-            ("GET", "log"): self._log,
-            ("GET", "state"): lambda _request, _body: snapshot(self._forge.state),
-            ("POST", "script"): self._script,
-            ("POST", "seed"): self._seed,
-            ("POST", "change"): self._change,
-            ("POST", "reset"): self._reset,
-        }
-
-    def answer(self, request: Request, path: str, raw_body: bytes) -> Answer:
-        """The answer to one control request: JSON, errors as ``{"error": ...}``."""
-        action = self._actions.get((request.method, path.removeprefix("/_forge/")))
-        if self._token is None or action is None:
-            return _json(404, {"error": f"{request.method} {path}: no such control path; see the control module"})
-        if not _authorised(request.headers.get("authorization", ""), self._token):
-            return _json(401, {"error": "control token missing or wrong; send Authorization: Bearer TOKEN"})
-        try:
-            return _json(200, action(request, json.loads(raw_body) if raw_body else None))
-        except (ValueError, TypeError, LookupError, AttributeError) as error:  # whatever the body has wrong
-            return _json(400, {"error": f"{type(error).__name__}: {error}"})
-
-    def _log(self, request: Request, _body: Any) -> Any:
-        query = request.query_params
-        found = self._forge.log.find(query.get("method", "*"), query.get("path", "*"))
-        return {"requests": [asdict(entry) for entry in found]}
-
-    def _script(self, _request: Request, body: Any) -> Any:
-        given: list[Any] = body if isinstance(body, list) else [body]
-        self._forge.script.add(*[rule_from_json(rule) for rule in given])
-        return {"pending": self._forge.script.pending}
-
-    def _seed(self, _request: Request, body: Any) -> Any:
-        apply_seed(self._forge.state, body)
-        return {"ok": True}
-
-    def _reset(self, _request: Request, _body: Any) -> Any:
-        self._forge.reset()
-        return {"ok": True}
-
-    def _change(self, _request: Request, body: Any) -> Any:
-        change = _CHANGES.get(body["change"])
-        if change is None:
-            raise ValueError(f"change: unknown {body['change']!r}; known are {', '.join(_CHANGES)}")
-        change(self._forge, body)
-        return {"ok": True}
-
-
-def _authorised(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
-
-
-def _json(status: int, body: Any) -> Answer:
-    return Answer(status, {"content-type": "application/json"}, json.dumps(body).encode())
+def _change(forge: Controlled, body: Any) -> None:
+    change = _CHANGES.get(body["change"])
+    if change is None:
+        raise ValueError(f"change: unknown {body['change']!r}; known are {', '.join(_CHANGES)}")
+    change(forge, body)
 
 
 # --- changes from outside, as people and administrators make them

@@ -19,7 +19,6 @@ from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-import anyio
 from graphql import (
     ExecutionResult,
     GraphQLError,
@@ -29,13 +28,13 @@ from graphql import (
     parse,
     validate,
 )
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from compass_forged.emulator.asgi import drop, lifespan, lower, raw_path, read_body, send_answer
+from compass_forged.emulator.asgi import drop, play, receive_request, send_answer
 from compass_forged.emulator.linear_changes import LinearChanges
 from compass_forged.emulator.linear_complexity import POINTS_MAX, complexity
-from compass_forged.emulator.linear_control import LinearControl
+from compass_forged.emulator.linear_control import linear_control_path
 from compass_forged.emulator.linear_limits import LinearLimits, LinearLimitSettings
 from compass_forged.emulator.linear_refusals import (
     JsonObject,
@@ -50,7 +49,7 @@ from compass_forged.emulator.linear_render import LinearRenderer, iso
 from compass_forged.emulator.linear_seed import apply_linear_seed
 from compass_forged.emulator.linear_state import Grant, LinearState
 from compass_forged.emulator.routing import Answer
-from compass_forged.emulator.script import LoggedRequest, RequestLog, Rule, Script
+from compass_forged.emulator.script import LoggedRequest, RequestLog, Script
 from compass_forged.emulator.state import Clock, system_clock
 
 API_KEY_PREFIX = "lin_api_"
@@ -122,7 +121,7 @@ class LinearForge:
         self._scopes: dict[str, str] = {}
         self.script = Script()
         self.log = RequestLog()
-        self._control = LinearControl(self, self.settings.control_token)
+        self._control = linear_control_path(self, self.settings.control_token)
         self.reset()
 
     def reset(self) -> None:
@@ -136,26 +135,20 @@ class LinearForge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; the ASGI entry point."""
-        if scope["type"] == "lifespan":
-            await lifespan(receive, send)
+        received = await receive_request(scope, receive, send, self._control)
+        if received is None:
             return
-        request = Request(scope, receive)
-        try:
-            raw_body = await read_body(request)
-        except ClientDisconnect:
-            return  # within its request: nothing comes of it
-        path = raw_path(scope)
-        if path.startswith("/_forge/"):
-            await send_answer(send, self._control.answer(request, path, raw_body or b""))
-            return
+        request, path, raw_body = received.request, received.path, received.raw_body
         if raw_body is None:
             await send_answer(send, Answer(413, {"content-type": "text/html"}, b"<h1>Payload too large</h1>\n"))
             return
         incoming = _incoming(request, path, raw_body)
         entry = self._note(incoming, raw_body)
         rule = self.script.take(request.method, incoming.path)
-        answer = await self._play(rule, incoming) if rule is not None else self._answer(incoming)
-        if rule is not None:
+        if rule is None:
+            answer = self._answer(incoming)
+        else:
+            answer = await play(rule, lambda: self._answer(incoming), lambda: {"date": self._date()})
             entry.scripted = True
             if rule.drop:
                 await drop(scope, send)
@@ -171,19 +164,6 @@ class LinearForge:
         # What goes to the path of tokens is not for a log.
         body = raw_body if incoming.path.startswith("/graphql") else b""
         return self.log.open(at, request.method, incoming.path, request.url.query, login, request.headers.items(), body)
-
-    async def _play(self, rule: Rule, incoming: _Incoming) -> Answer:
-        """Carry out a rule but for its drop and its truncation."""
-        await anyio.sleep(rule.delay)
-        own = self._answer(incoming) if rule.carries_out else None
-        await anyio.sleep(rule.delay_after)
-        if own is not None and rule.status is None:
-            own.headers |= lower(rule.headers)
-            return own
-        headers = {"date": self._date()}
-        if not isinstance(rule.body, str | bytes):
-            headers["content-type"] = "application/json; charset=utf-8"
-        return Answer(rule.status or 200, headers | lower(rule.headers), rule.body_bytes())
 
     # --- the usual way
 
