@@ -14,23 +14,20 @@ import msgspec
 import trio
 
 from compass_forged.budget import served_at
-from compass_forged.errors import BadAnswer, BadCredentials, ConfigError, ForgeError, ForgeUnavailable, RateLimited
+from compass_forged.errors import BadAnswer, BadCredentials, ConfigError, ForgeError, ForgeUnavailable
 from compass_forged.observability import get_logger
 from compass_forged.ports import Role
+from compass_forged.providers.bought_token import BACK_OFF_FIRST_SECONDS, BACK_OFF_MAX_SECONDS, BoughtToken
 from compass_forged.providers.caller import Dialect
-from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport, TransportFailure
-from compass_forged.providers.tokens import RecentTokens, Secret, SecretFile
+from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport
+from compass_forged.providers.tokens import SecretFile
 
 EARLY_SECONDS: Final = 300.0
 """How long before its end a token is renewed."""
 _ISSUED_AGO_SECONDS: Final = 60
 _EXPIRES_IN_SECONDS: Final = 540
 """GitHub takes ten minutes at most; less, as its clock and ours may differ."""
-_ASK_SECONDS: Final = 10.0
-_LIFE_MIN_SECONDS: Final = 60.0
 _LIFE_MAX_SECONDS: Final = 3600.0
-_BACK_OFF_FIRST_SECONDS: Final = 1.0
-_BACK_OFF_MAX_SECONDS: Final = 60.0
 _SKEW_SECONDS: Final = 5.0
 """How far the clocks must be apart for a second try by the forge's."""
 _CREATED: Final = 201
@@ -56,10 +53,11 @@ _token_decoder = msgspec.json.Decoder(_InstallationToken)
 _app_decoder = msgspec.json.Decoder(App)
 
 
-class AppToken:
+class AppToken(BoughtToken):
     """The installation token of an App, renewed before it ends, by one caller at a time.
 
-    A renewal that fails backs off, and meanwhile whoever asks gets the old token while it lives, or the failure.
+    While it lives, nobody waits for another caller's renewal, and neither a forge that does not answer nor a key that
+    has become useless keeps it from anybody.
     """
 
     def __init__(
@@ -86,50 +84,23 @@ class AppToken:
             wall_clock: epoch seconds, for the claim's times.
             jitter: draws from [0, 1) and spreads what is tried again; tests fix it.
         """
+        super().__init__(
+            "installation token",
+            early_seconds=EARLY_SECONDS,
+            life_max_seconds=_LIFE_MAX_SECONDS,
+            role=role,
+            transport=transport,
+            dialect=dialect,
+            jitter=jitter,
+        )
         self._issuer = issuer
         self._path = ("app", "installations", str(installation_id), "access_tokens")
         self._key_file = SecretFile(key_file, what="private key")
         self._key: Any = None
-        self._role: Role = role
-        self._transport = transport
-        self._dialect = dialect
         self._wall_clock = wall_clock
-        self._jitter = jitter
         self._skew = 0.0
-        self._lock = trio.Lock()
-        self._recent = RecentTokens()
-        self._secret: Secret | None = None
-        self._renew_at = 0.0
-        self._ends_at = 0.0
-        self._failures = 0
-        self._failure: ForgeError | None = None
-        self._failed_until = 0.0
         self.permissions: Mapping[str, str] = {}
         """What the installation grants, as the last token's answer told."""
-
-    async def token(self) -> str:
-        """The current installation token; a checkpoint only where one is asked for.
-
-        Raises:
-            ConfigError: the key cannot be used.
-            BadCredentials: the forge refuses the App, or knows no such installation.
-            RateLimited, ForgeUnavailable: no token could be had now. The call that needs it was not sent.
-        """
-        now = trio.current_time()
-        # While one caller renews a token that still lives, the others do not wait for that.
-        if self._secret is not None and (now < self._renew_at or (now < self._ends_at and self._lock.locked())):
-            return self._secret.reveal()
-        async with self._lock:
-            now = trio.current_time()
-            if now >= self._renew_at or self._secret is None:
-                await self._renew(now)
-            if self._secret is None:  # or a call would go out with nothing
-                raise ForgeUnavailable("no installation token could be had", outcome="not_sent")
-            return self._secret.reveal()
-
-    def invalidate(self) -> None:
-        """The token was refused: the next use asks for another one."""
-        self._secret = None
 
     def check(self) -> None:
         """Find now what would stand in the way of every call: the key, or the library that signs.
@@ -155,26 +126,26 @@ class AppToken:
 
     # --- renewing -----------------------------------------------------------------------------------------------
 
-    async def _renew(self, now: float) -> None:
-        alive = self._secret is not None and now < self._ends_at
-        if now >= self._failed_until:
-            try:
-                await self._renew_once()
-            except ForgeError as error:
-                self._back_off(error)
-            except trio.Cancelled:
-                if alive:  # or the next caller would spend its time on a forge that does not answer, and the next
-                    self._failed_until = trio.current_time() + _BACK_OFF_FIRST_SECONDS
-                raise
-            except ConfigError as error:
-                if not alive:
-                    raise
-                self._failed_until = now + _BACK_OFF_MAX_SECONDS
-                log.warning("an App's key cannot be used; its token is, while it lives", why=str(error))
-        if self._failure is not None and not alive:
-            raise _again(self._failure)
+    def _will_do(self, now: float) -> bool:
+        # While one caller renews a token that still lives, the others do not wait for that.
+        return super()._will_do(now) or (now < self._ends_at and self._lock.locked())
 
-    async def _renew_once(self) -> None:
+    async def _buy(self) -> None:
+        now = trio.current_time()
+        alive = self._lives(now)
+        try:
+            await self._buy_once()
+        except trio.Cancelled:
+            if alive:  # or the next caller would spend its time on a forge that does not answer, and the next
+                self._failed_until = trio.current_time() + BACK_OFF_FIRST_SECONDS
+            raise
+        except ConfigError as error:
+            if not alive:
+                raise
+            self._failed_until = now + BACK_OFF_MAX_SECONDS
+            log.warning("an App's key cannot be used; its token is, while it lives", why=str(error))
+
+    async def _buy_once(self) -> None:
         answer = await self._ask(HttpRequest("POST", self._path))
         if answer.status != _CREATED:
             raise self._refusal(answer)
@@ -189,58 +160,27 @@ class AppToken:
             ) from None
         # By the forge's own clock, so that a wrong one here does no harm.
         life = ends - served_at(answer.headers.get("date"), self._wall_clock())
-        life = min(_LIFE_MAX_SECONDS, max(_LIFE_MIN_SECONDS, life))
-        now = trio.current_time()
-        self._secret = secret
-        self._ends_at = now + life
-        self._renew_at = now + max(life - EARLY_SECONDS, life / 2)
-        self._failures = 0
-        self._failure = None
+        self._keep(secret, life)
         self.permissions = told.permissions
-
-    def _back_off(self, error: ForgeError) -> None:
-        delay = min(_BACK_OFF_MAX_SECONDS, _BACK_OFF_FIRST_SECONDS * 2.0**self._failures) * (0.5 + self._jitter())
-        if isinstance(error, RateLimited):
-            delay = max(delay, error.retry_after_seconds)
-        self._failures = min(self._failures + 1, 16)
-        self._failure = _again(error)  # the error itself would keep what its call held
-        self._failed_until = trio.current_time() + delay
-        log.warning("no installation token could be had", role=self._role, why=str(error), again_in=round(delay, 1))
 
     # --- asking as the App --------------------------------------------------------------------------------------
 
     async def _ask(self, request: HttpRequest) -> HttpAnswer:
         """One exchange under a claim. Refused for a claim by a clock that is wrong, once more by the forge's."""
-        answer = await self._exchange(request)
+        answer = await self._exchange_claimed(request)
         if answer.status == 401:  # noqa: PLR2004 -- Unauthorized
             skew = served_at(answer.headers.get("date"), self._wall_clock()) - self._wall_clock()
             if abs(skew - self._skew) > _SKEW_SECONDS:
                 self._skew = skew
                 log.warning("the clock of this host differs from the forge's", seconds=round(skew))
-                answer = await self._exchange(request)
+                answer = await self._exchange_claimed(request)
         return answer
 
-    async def _exchange(self, request: HttpRequest) -> HttpAnswer:
-        authorization = self._dialect.authorization(self._claim())
-        try:
-            with trio.fail_after(_ASK_SECONDS):
-                return await self._transport.exchange(
-                    request, headers=self._dialect.headers, authorization=authorization
-                )
-        except TransportFailure as error:
-            raise ForgeUnavailable(error.why, outcome="not_sent") from error
-        except trio.TooSlowError as error:
-            raise ForgeUnavailable(
-                f"the forge gave no token within {_ASK_SECONDS:.0f} s", outcome="not_sent"
-            ) from error
+    async def _exchange_claimed(self, request: HttpRequest) -> HttpAnswer:
+        return await self._exchange(request, self._dialect.authorization(self._claim()))
 
-    def _refusal(self, answer: HttpAnswer) -> ForgeError:
-        limit = self._dialect.limit(answer)
-        if limit is not None:
-            return RateLimited(
-                limit.delay or _BACK_OFF_MAX_SECONDS, "the forge's rate limit is reached", outcome="not_sent"
-            )
-        match answer.status:
+    def _refused(self, status: int) -> ForgeError:
+        match status:
             case 401:
                 why = "the forge refuses the App's key; check app_id or client_id, and key_file"
             case 403:
@@ -249,7 +189,7 @@ class AppToken:
                 why = "the forge knows no such installation of the App; check installation_id"
             case 422:
                 why = "the installation cannot have what was asked for"
-            case status:
+            case _:
                 return ForgeUnavailable(f"the forge answered {status} when asked as the App", outcome="not_sent")
         return BadCredentials(self._role, why, outcome="not_sent")
 
@@ -280,14 +220,3 @@ class AppToken:
                 ) from None
             self._key = key
         return self._key
-
-
-def _again(error: ForgeError) -> ForgeError:
-    """The same failure for another caller: an exception that is raised twice gathers the callers' tracebacks."""
-    match error:
-        case BadCredentials():
-            return BadCredentials(error.role, error.why, outcome="not_sent")
-        case RateLimited():
-            return RateLimited(error.retry_after_seconds, str(error), outcome="not_sent")
-        case _:
-            return ForgeUnavailable(str(error), outcome="not_sent")

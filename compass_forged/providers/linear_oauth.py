@@ -13,31 +13,25 @@ from typing import Final
 from urllib.parse import quote
 
 import msgspec
-import trio
 
-from compass_forged.errors import BadCredentials, ConfigError, ForgeError, ForgeUnavailable, RateLimited
-from compass_forged.observability import get_logger, register_secret
+from compass_forged.errors import BadCredentials, ConfigError, ForgeError, ForgeUnavailable
+from compass_forged.observability import register_secret
 from compass_forged.ports import Role
+from compass_forged.providers.bought_token import LIFE_MIN_SECONDS, BoughtToken
 from compass_forged.providers.caller import Dialect
-from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport, TransportFailure
-from compass_forged.providers.tokens import RecentTokens, Secret, SecretFile, check_token
+from compass_forged.providers.http import HttpRequest, HttpTransport
+from compass_forged.providers.tokens import Secret, SecretFile, check_token
 
 SCOPES: Final = "read,write"
 EARLY_SECONDS: Final = 86_400.0
 """How long before its end a token is renewed."""
-_ASK_SECONDS: Final = 10.0
-_LIFE_MIN_SECONDS: Final = 60.0
 _LIFE_MAX_SECONDS: Final = 30 * 86_400.0
-_BACK_OFF_FIRST_SECONDS: Final = 1.0
-_BACK_OFF_MAX_SECONDS: Final = 60.0
 _REFUSALS: Final = frozenset({400, 401, 403})
-
-log = get_logger(__name__)
 
 
 class _Token(msgspec.Struct):
     access_token: str
-    expires_in: float = _LIFE_MIN_SECONDS
+    expires_in: float = LIFE_MIN_SECONDS
 
 
 _token_decoder = msgspec.json.Decoder(_Token)
@@ -71,11 +65,8 @@ class ClientSecret:
         return self._secret
 
 
-class ClientToken:
-    """The token of an application, bought before the last one ends, by one caller at a time.
-
-    A purchase that fails backs off; meanwhile whoever asks gets the old token while it lives, or the failure.
-    """
+class ClientToken(BoughtToken):
+    """The token of an application, bought before the last one ends, by one caller at a time."""
 
     def __init__(
         self,
@@ -97,42 +88,17 @@ class ClientToken:
             dialect: how the forge speaks.
             jitter: draws from [0, 1) and spreads what is tried again; tests fix it.
         """
+        super().__init__(
+            "token of the application",
+            early_seconds=EARLY_SECONDS,
+            life_max_seconds=_LIFE_MAX_SECONDS,
+            role=role,
+            transport=transport,
+            dialect=dialect,
+            jitter=jitter,
+        )
         self._client_id = client_id
         self._client_secret = secret
-        self._role: Role = role
-        self._transport = transport
-        self._dialect = dialect
-        self._jitter = jitter
-        self._lock = trio.Lock()
-        self._recent = RecentTokens()
-        self._secret: Secret | None = None
-        self._renew_at = 0.0
-        self._ends_at = 0.0
-        self._failures = 0
-        self._failure: ForgeError | None = None
-        self._failed_until = 0.0
-
-    async def token(self) -> str:
-        """The current token; a checkpoint only where one is asked for.
-
-        Raises:
-            ConfigError: the secret cannot be used.
-            BadCredentials: Linear refuses the application.
-            RateLimited, ForgeUnavailable: no token could be had now. The call that needs it was not sent.
-        """
-        if self._secret is not None and trio.current_time() < self._renew_at:
-            return self._secret.reveal()
-        async with self._lock:
-            now = trio.current_time()
-            if self._secret is None or now >= self._renew_at:
-                await self._renew(now)
-            if self._secret is None:  # or a call would go out with nothing
-                raise ForgeUnavailable("no token of the application could be had", outcome="not_sent")
-            return self._secret.reveal()
-
-    def invalidate(self) -> None:
-        """The token was refused: the next use buys another one."""
-        self._secret = None
 
     def check(self) -> None:
         """Find now what would stand in the way of every call: a secret that cannot be read.
@@ -142,19 +108,9 @@ class ClientToken:
         """
         self._client_secret.read()
 
-    async def _renew(self, now: float) -> None:
-        alive = self._secret is not None and now < self._ends_at
-        if now >= self._failed_until:
-            try:
-                await self._buy()
-            except ForgeError as error:
-                self._back_off(error)
-        if self._failure is not None and not alive:
-            raise _again(self._failure)
-
     async def _buy(self) -> None:
         form = {"grant_type": "client_credentials", "scope": SCOPES}
-        answer = await self._exchange(HttpRequest("POST", ("oauth", "token"), form=form))
+        answer = await self._exchange(HttpRequest("POST", ("oauth", "token"), form=form), self._claim())
         if answer.status != 200:  # noqa: PLR2004 -- OK
             raise self._refusal(answer)
         try:
@@ -163,26 +119,7 @@ class ClientToken:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigError):
             # Without its cause, whose text may hold the token.
             raise ForgeUnavailable("the forge gave no token that can be used", outcome="not_sent") from None
-        life = min(_LIFE_MAX_SECONDS, max(_LIFE_MIN_SECONDS, told.expires_in))
-        now = trio.current_time()
-        self._secret = secret
-        self._ends_at = now + life
-        self._renew_at = now + max(life - EARLY_SECONDS, life / 2)
-        self._failures = 0
-        self._failure = None
-
-    async def _exchange(self, request: HttpRequest) -> HttpAnswer:
-        try:
-            with trio.fail_after(_ASK_SECONDS):
-                return await self._transport.exchange(
-                    request, headers=self._dialect.headers, authorization=self._claim()
-                )
-        except TransportFailure as error:
-            raise ForgeUnavailable(error.why, outcome="not_sent") from error
-        except trio.TooSlowError as error:
-            raise ForgeUnavailable(
-                f"the forge gave no token within {_ASK_SECONDS:.0f} s", outcome="not_sent"
-            ) from error
+        self._keep(secret, told.expires_in)
 
     def _claim(self) -> str:
         """Id and secret as HTTP's ``Basic`` has them; the words are form-encoded first, as OAuth asks."""
@@ -192,38 +129,11 @@ class ClientToken:
         register_secret(encoded)
         return f"Basic {encoded}"
 
-    def _refusal(self, answer: HttpAnswer) -> ForgeError:
-        limit = self._dialect.limit(answer)
-        if limit is not None:
-            return RateLimited(
-                limit.delay or _BACK_OFF_MAX_SECONDS, "the forge's rate limit is reached", outcome="not_sent"
-            )
-        if answer.status in _REFUSALS:
+    def _refused(self, status: int) -> ForgeError:
+        if status in _REFUSALS:
             why = (
-                f"the forge answered {answer.status} to the application; check client_id and its secret, and that "
+                f"the forge answered {status} to the application; check client_id and its secret, and that "
                 "client credentials are switched on in the application's settings"
             )
             return BadCredentials(self._role, why, outcome="not_sent")
-        return ForgeUnavailable(f"the forge answered {answer.status} when asked for a token", outcome="not_sent")
-
-    def _back_off(self, error: ForgeError) -> None:
-        delay = min(_BACK_OFF_MAX_SECONDS, _BACK_OFF_FIRST_SECONDS * 2.0**self._failures) * (0.5 + self._jitter())
-        if isinstance(error, RateLimited):
-            delay = max(delay, error.retry_after_seconds)
-        self._failures = min(self._failures + 1, 16)
-        self._failure = error
-        self._failed_until = trio.current_time() + delay
-        log.warning(
-            "no token of the application could be had", role=self._role, why=str(error), again_in=round(delay, 1)
-        )
-
-
-def _again(error: ForgeError) -> ForgeError:
-    """The same failure for another caller: an exception that is raised twice gathers the callers' tracebacks."""
-    match error:
-        case BadCredentials():
-            return BadCredentials(error.role, error.why, outcome="not_sent")
-        case RateLimited():
-            return RateLimited(error.retry_after_seconds, str(error), outcome="not_sent")
-        case _:
-            return ForgeUnavailable(str(error), outcome="not_sent")
+        return ForgeUnavailable(f"the forge answered {status} when asked for a token", outcome="not_sent")
