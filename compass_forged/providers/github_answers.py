@@ -1,4 +1,4 @@
-"""What the translators of GitHub's answers share: people, labels, places, and pages of lists. Pure.
+"""What the translators of GitHub's answers share: people, labels, artifacts, places, and pages of lists. Pure.
 
 A 2xx proves nothing alone: an answer counts only if it is about the repository, the number and, of a write, the author
 that were asked for.
@@ -6,16 +6,16 @@ that were asked for.
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, Literal, TypedDict
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import msgspec
 
 from compass_forged.errors import BadRepo, ForeignAnswer
-from compass_forged.providers.answers import bad
+from compass_forged.providers.answers import bad, utc_time
 from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.github_dialect import REPO
-from compass_forged.wire.schema import ARTIFACT_NUMBER_MAX, GHOST, ForgeAccount
+from compass_forged.wire.schema import ARTIFACT_NUMBER_MAX, GHOST, Comment, ForgeAccount, ForgeRef
 
 COUNT_MAX: Final = 2**31
 """More of anything than any artifact has: a forge's number goes no further than it can be written on the wire."""
@@ -37,6 +37,32 @@ class Label(msgspec.Struct):
     """A label of an issue, where it is no plain string."""
 
     name: str | None = None
+
+
+class Artifact(msgspec.Struct):
+    """What GitHub shows alike of an issue and of a pull request, read alone or in a list."""
+
+    id: int
+    number: int
+    html_url: str
+    title: str
+    state: str
+    created_at: str | None = None
+    updated_at: str | None = None
+    body: str | None = None
+    user: User | None = None
+    labels: list[Label | str] = msgspec.field(default_factory=list[Label | str])
+    comments: int = 0
+
+
+class WrittenComment(msgspec.Struct):
+    """What GitHub shows alike of a comment in a conversation and of one on a diff."""
+
+    id: int
+    created_at: str | None = None
+    body: str | None = None
+    user: User | None = None
+    html_url: str = ""
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -68,6 +94,68 @@ def label_names(labels: Iterable[Label | str]) -> list[str]:
     """The labels' names; one without a name is none."""
     names = (label if isinstance(label, str) else label.name or "" for label in labels)
     return [name for name in names if name]
+
+
+# --- artifacts and comments -----------------------------------------------------------------------------------------
+
+
+class ArtifactFields(TypedDict):
+    """The fields that the canonical issue and pull request share."""
+
+    forge: ForgeRef
+    repo: str
+    number: int
+    title: str
+    body: str
+    state: Literal["open", "closed"]
+    labels: list[str]
+    url: str
+    author: ForgeAccount
+    created_at: str
+    updated_at: str
+    comments_total: int
+
+
+def artifact_fields(raw: Artifact, answer: ForgeAnswer, forge: ForgeRef, kind: str) -> ArtifactFields:
+    """An artifact's fields in the canonical form; ``kind`` is the word in the URL of its page.
+
+    Raises:
+        BadAnswer: it contradicts itself, or has no id, number or URL.
+    """
+    repo, number = place(answer, raw.html_url, kind)
+    expect_number(answer, number, raw.number)
+    check_ids(answer, raw.number, raw.id)
+    return {
+        "forge": forge,
+        "repo": repo,
+        "number": raw.number,
+        "title": raw.title,
+        "body": raw.body or "",
+        "state": "closed" if raw.state == "closed" else "open",
+        "labels": label_names(raw.labels),
+        "url": raw.html_url,
+        "author": account(raw.user),
+        "created_at": utc_time(raw.created_at),
+        "updated_at": utc_time(raw.updated_at),
+        "comments_total": min(max(0, raw.comments), COUNT_MAX),
+    }
+
+
+def read_comment(raw: WrittenComment, answer: ForgeAnswer, repo: str, number: int, *kinds: str) -> Comment:
+    """A comment in the canonical form; of an artifact that has moved it may stand anywhere.
+
+    Raises:
+        BadAnswer: it stands on the page of another artifact.
+    """
+    if raw.html_url and not answer.moved:
+        expect_place(answer, raw.html_url, repo, number, *kinds)
+    return Comment(
+        id=str(raw.id),
+        author=account(raw.user),
+        body=raw.body or "",
+        url=raw.html_url,
+        created_at=utc_time(raw.created_at),
+    )
 
 
 # --- what an answer is about ----------------------------------------------------------------------------------------

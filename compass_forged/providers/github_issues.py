@@ -14,25 +14,22 @@ from urllib.parse import urlencode
 import msgspec
 
 from compass_forged.errors import BadCursor, ForgeStatus, IsPullRequest
-from compass_forged.providers.answers import Items, bad, decode, decode_items, utc_time
+from compass_forged.providers.answers import Items, bad, decode, decode_items
 from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.github_answers import (
-    COUNT_MAX,
     PAGE,
     PAGE_SMALL,
-    Label,
+    Artifact,
     OwnAccount,
-    User,
-    account,
-    check_ids,
+    WrittenComment,
+    artifact_fields,
     expect_author,
     expect_number,
     expect_place,
     expect_repo,
-    label_names,
     link_query,
     page_words,
-    place,
+    read_comment,
     repo_path,
 )
 from compass_forged.providers.http import HttpRequest
@@ -57,31 +54,12 @@ _SHOWN_LABELS = 10
 # --- what GitHub answers, as far as it matters ----------------------------------------------------------------------
 
 
-class _Issue(msgspec.Struct):
-    id: int
-    number: int
-    html_url: str
-    title: str
-    state: str
-    created_at: str | None = None
-    updated_at: str | None = None
-    body: str | None = None
-    user: User | None = None
-    labels: list[Label | str] = msgspec.field(default_factory=list[Label | str])
-    comments: int = 0
+class _Issue(Artifact):
     pull_request: object = None
 
 
-class _Comment(msgspec.Struct):
-    id: int
-    created_at: str | None = None
-    body: str | None = None
-    user: User | None = None
-    html_url: str = ""
-
-
 _issue_decoder = msgspec.json.Decoder(_Issue)
-_comment_decoder = msgspec.json.Decoder(_Comment)
+_comment_decoder = msgspec.json.Decoder(WrittenComment)
 
 
 # --- create an issue: docs.github.com/rest/issues/issues#create-an-issue --------------------------------------------
@@ -181,16 +159,8 @@ def read_comments(answer: ForgeAnswer, repo: str, number: int) -> Items[Comment]
         BadAnswer: the answer is not about this issue.
     """
 
-    def read(raw: _Comment) -> Comment:
-        if raw.html_url and not answer.moved:
-            expect_place(answer, raw.html_url, repo, number)
-        return Comment(
-            id=str(raw.id),
-            author=account(raw.user),
-            body=raw.body or "",
-            url=raw.html_url,
-            created_at=utc_time(raw.created_at),
-        )
+    def read(raw: WrittenComment) -> Comment:
+        return read_comment(raw, answer, repo, number)
 
     return decode_items(_comment_decoder, read, answer)
 
@@ -310,20 +280,4 @@ def _next_page(answer: ForgeAnswer, position: ListPosition) -> ListPosition | No
 
 
 def _issue(raw: _Issue, answer: ForgeAnswer, forge: ForgeRef) -> Issue:
-    repo, number = place(answer, raw.html_url, "issues")
-    expect_number(answer, number, raw.number)
-    check_ids(answer, raw.number, raw.id)
-    return Issue(
-        forge=forge,
-        repo=repo,
-        number=raw.number,
-        title=raw.title,
-        body=raw.body or "",
-        state="closed" if raw.state == "closed" else "open",
-        labels=label_names(raw.labels),
-        url=raw.html_url,
-        author=account(raw.user),
-        created_at=utc_time(raw.created_at),
-        updated_at=utc_time(raw.updated_at),
-        comments_total=min(max(0, raw.comments), COUNT_MAX),
-    )
+    return Issue(**artifact_fields(raw, answer, forge, "issues"))

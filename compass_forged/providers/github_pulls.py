@@ -6,20 +6,16 @@ from typing import Final
 import msgspec
 
 from compass_forged.errors import ForgeStatus
-from compass_forged.providers.answers import Items, bad, decode, decode_items, utc_time
+from compass_forged.providers.answers import Items, bad, decode, decode_items
 from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.github_answers import (
-    COUNT_MAX,
-    Label,
+    Artifact,
     OwnAccount,
     User,
-    account,
-    check_ids,
+    artifact_fields,
     expect_author,
     expect_number,
     expect_repo,
-    label_names,
-    place,
     repo_path,
     same_login,
 )
@@ -48,21 +44,10 @@ class _End(msgspec.Struct):
     user: User | None = None
 
 
-class _Pull(msgspec.Struct):
-    id: int
-    number: int
-    html_url: str
-    title: str
-    state: str
+class _Pull(Artifact, kw_only=True):
     head: _End
     base: _End
-    created_at: str | None = None
-    updated_at: str | None = None
     merged_at: str | None = None
-    body: str | None = None
-    user: User | None = None
-    labels: list[Label | str] = msgspec.field(default_factory=list[Label | str])
-    comments: int = 0
     draft: bool | None = None
     merged: bool | None = None
 
@@ -203,22 +188,8 @@ def is_sha(text: str) -> bool:
 
 
 def _pull(raw: _Pull, answer: ForgeAnswer, forge: ForgeRef) -> PullRequest:
-    repo, number = place(answer, raw.html_url, "pull")
-    expect_number(answer, number, raw.number)
-    check_ids(answer, raw.number, raw.id)
     return PullRequest(
-        forge=forge,
-        repo=repo,
-        number=raw.number,
-        title=raw.title,
-        body=raw.body or "",
-        state="closed" if raw.state == "closed" else "open",
-        labels=label_names(raw.labels),
-        url=raw.html_url,
-        author=account(raw.user),
-        created_at=utc_time(raw.created_at),
-        updated_at=utc_time(raw.updated_at),
-        comments_total=min(max(0, raw.comments), COUNT_MAX),
+        **artifact_fields(raw, answer, forge, "pull"),
         head_ref=raw.head.ref,
         base_ref=raw.base.ref,
         head_sha=raw.head.sha,

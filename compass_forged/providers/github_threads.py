@@ -5,22 +5,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from compass_forged.providers.answers import Items, decode_items, utc_time
+from compass_forged.providers.answers import Items, decode_items
 from compass_forged.providers.caller import ForgeAnswer
-from compass_forged.providers.github_answers import User, account, expect_place, repo_path
+from compass_forged.providers.github_answers import WrittenComment, read_comment, repo_path
 from compass_forged.providers.http import HttpRequest
 from compass_forged.wire.schema import ARTIFACT_NUMBER_MAX, Comment, ReviewThread
 
 
-class _ReviewComment(msgspec.Struct):
-    id: int
+class _ReviewComment(WrittenComment, kw_only=True):
     path: str
-    body: str | None = None
     line: int | None = None
     in_reply_to_id: int | None = None
-    created_at: str | None = None
-    user: User | None = None
-    html_url: str = ""
 
 
 class Placed(NamedTuple):
@@ -63,15 +58,7 @@ def read_review_comments(answer: ForgeAnswer, repo: str, number: int) -> Items[P
     """
 
     def read(raw: _ReviewComment) -> Placed:
-        if raw.html_url and not answer.moved:
-            expect_place(answer, raw.html_url, repo, number, "pull")
-        comment = Comment(
-            id=str(raw.id),
-            author=account(raw.user),
-            body=raw.body or "",
-            url=raw.html_url,
-            created_at=utc_time(raw.created_at),
-        )
+        comment = read_comment(raw, answer, repo, number, "pull")
         line = raw.line if raw.line is not None and 0 < raw.line <= ARTIFACT_NUMBER_MAX else None
         return Placed(raw.id, raw.in_reply_to_id, raw.path, line, comment)
 
