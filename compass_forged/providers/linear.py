@@ -22,13 +22,16 @@ from compass_forged.errors import (
 )
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
+from compass_forged.providers import linear_comments as comments
 from compass_forged.providers import linear_issues as issues
+from compass_forged.providers import linear_listing as listing
 from compass_forged.providers.answers import left_out
 from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer, ForgeHttp
 from compass_forged.providers.identity import Identity
 from compass_forged.providers.linear_actor import Actor
 from compass_forged.providers.linear_answers import team_key
 from compass_forged.providers.linear_errors import EntityExists, ExclusiveLabels, TeamGone
+from compass_forged.providers.linear_found import Found
 from compass_forged.providers.linear_labels import Label, explained, found_labels, labels_request
 from compass_forged.providers.linear_teams import Team, Teams
 from compass_forged.wire.schema import (
@@ -171,12 +174,12 @@ class LinearProvider:
         comment_id = issues.new_id(None)
 
         async def write(actor: dict[str, str]) -> CommentRef:
-            request = issues.comment_request(comment_id, issue_id, arm.body, actor)
-            return issues.written_comment(await self._http.write(request, context), comment_id, issue_id)
+            request = comments.comment_request(comment_id, issue_id, arm.body, actor)
+            return comments.written_comment(await self._http.write(request, context), comment_id, issue_id)
 
         async def look() -> CommentRef | None:
-            answer = await self._http.read(issues.comment_by_id_request(comment_id), context)
-            return issues.comment_by_id(answer, comment_id, issue_id)
+            answer = await self._http.read(comments.comment_by_id_request(comment_id), context)
+            return comments.comment_by_id(answer, comment_id, issue_id)
 
         return await self._written(write, look)
 
@@ -264,7 +267,7 @@ class LinearProvider:
         issue.replayed = context.create_id is not None
         return issue
 
-    def _is_of(self, found: issues.Found, stamped: str) -> bool:
+    def _is_of(self, found: Found, stamped: str) -> bool:
         """Whether an issue was written for whom ``stamped`` is.
 
         By its header or, where people have removed that, by the account that opened it. The id says so already, which
@@ -290,8 +293,8 @@ class LinearProvider:
             BadCursor: the cursor was not handed out for this listing.
         """
         key = team_key(arm.repo)
-        after = issues.read_cursor(arm)
-        wanted = issues.list_limit(arm)
+        after = listing.read_cursor(arm)
+        wanted = listing.list_limit(arm)
         found: list[Issue] = []
         warnings: list[str] = []
         broken = 0
@@ -300,7 +303,7 @@ class LinearProvider:
             size = wanted
             for _ in range(LIST_PAGES_MAX):
                 answer, size = await self._page(arm, team, min(size, wanted - len(found)), after, context)
-                page = issues.read_page(answer, team.id, self._forge, after=after, alone=not found)
+                page = listing.read_page(answer, team.id, self._forge, after=after, alone=not found)
                 found += page.items
                 broken += page.broken
                 warnings += page.errors
@@ -311,7 +314,7 @@ class LinearProvider:
             self._check_key(key, issue.repo, context)
         return IssuesResult(
             items=found,
-            next_cursor=issues.write_cursor(arm, after),
+            next_cursor=listing.write_cursor(arm, after),
             warnings=[*left_out(broken, "items"), *dict.fromkeys(warnings)],
         )
 
@@ -321,14 +324,14 @@ class LinearProvider:
         """A page, a smaller one where it would be too large; and how large it was."""
         while True:
             try:
-                return await self._http.read(issues.list_request(arm, team.id, size, after), context), size
+                return await self._http.read(listing.list_request(arm, team.id, size, after), context), size
             except AnswerTooLarge as error:
                 if size == 1:
                     raise
                 log.info("a page of a listing is too large; it is read in smaller ones", why=str(error))
             size = (size + 1) // 2
 
-    async def _find(self, key: str, number: int, context: CallContext, *, whole: bool) -> issues.Found:
+    async def _find(self, key: str, number: int, context: CallContext, *, whole: bool) -> Found:
         """An issue by its number in a team, or by an identifier that it had before it was moved to another one.
 
         Raises:
