@@ -23,12 +23,13 @@ from compass_forged.emulator.asgi import drop, play, receive_request, send_answe
 from compass_forged.emulator.control import control_path
 from compass_forged.emulator.limits import Limits, LimitSettings, Window
 from compass_forged.emulator.permissions import check_permissions
+from compass_forged.emulator.records import Account
 from compass_forged.emulator.refusals import DOCS, Refused, bad_credentials, no_route, unsupported_version
 from compass_forged.emulator.render import Renderer, for_version, timestamp
 from compass_forged.emulator.routing import Answer, Call, Match, Reply, Routes
 from compass_forged.emulator.script import LoggedRequest, RequestLog, Script
 from compass_forged.emulator.seed import apply_seed
-from compass_forged.emulator.state import Account, Clock, ForgeState, system_clock
+from compass_forged.emulator.state import Clock, ForgeState, system_clock
 
 _VARY = "Accept, Authorization, Cookie, X-GitHub-OTP,Accept-Encoding, Accept, X-Requested-With"
 _NO_AGENT = (

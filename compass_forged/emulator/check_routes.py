@@ -3,10 +3,10 @@
 from compass_forged.emulator.paging import paginate
 from compass_forged.emulator.pull_changes import facts
 from compass_forged.emulator.reach import repository
+from compass_forged.emulator.records import CheckRun, CommitStatus, Repo
 from compass_forged.emulator.refusals import DOCS, not_found, refusal
 from compass_forged.emulator.render_pulls import PullRenderer
 from compass_forged.emulator.routing import Call, Reply, Routes
-from compass_forged.emulator.state import CheckRun, CommitStatus, Repo
 
 _COMMIT = "/repos/{owner}/{repo}/commits/{ref}"
 

@@ -14,10 +14,11 @@ from typing import Any, Protocol
 from compass_forged.emulator.control_path import ControlPath, Scripted
 from compass_forged.emulator.limits import Limits
 from compass_forged.emulator.pull_changes import add_check_run, merge, push, reply, set_status
+from compass_forged.emulator.records import Issue, PullFacts, Repo
 from compass_forged.emulator.refusals import JsonObject
 from compass_forged.emulator.render import timestamp
 from compass_forged.emulator.seed import add_seeded_review, apply_seed, read_file
-from compass_forged.emulator.state import ForgeState, Issue, PullFacts, Repo
+from compass_forged.emulator.state import ForgeState
 
 
 class Controlled(Scripted, Protocol):

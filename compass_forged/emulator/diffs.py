@@ -4,7 +4,7 @@ import difflib
 import re
 from typing import NamedTuple
 
-from compass_forged.emulator.state import ChangedFile, Side
+from compass_forged.emulator.records import ChangedFile, Side
 
 _HEADER = re.compile(r"^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@.*$", re.MULTILINE)
 

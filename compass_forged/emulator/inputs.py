@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from compass_forged.emulator.records import IssueState
 from compass_forged.emulator.refusals import JsonObject, invalid_request, refusal, validation_failed
-from compass_forged.emulator.state import IssueState
 
 TITLE_MAX_CHARS = 256
 BODY_MAX_CHARS = 65_536

@@ -15,9 +15,9 @@ from compass_forged.emulator.reach import (
     usable_labels,
     writable_repository,
 )
+from compass_forged.emulator.records import Issue, Repo
 from compass_forged.emulator.refusals import DOCS, forbidden, gone, not_found, validation_failed
 from compass_forged.emulator.routing import Call, Reply, Routes
-from compass_forged.emulator.state import Issue, Repo
 
 _REPO = "/repos/{owner}/{repo}"
 _ISSUE = f"{_REPO}/issues/{{issue_number}}"

@@ -5,8 +5,8 @@ from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from compass_forged.emulator.inputs import page_of
+from compass_forged.emulator.records import Repo
 from compass_forged.emulator.routing import Call
-from compass_forged.emulator.state import Repo
 
 Item = TypeVar("Item")
 

@@ -6,8 +6,8 @@ Source: GitHub's "Permissions required for fine-grained personal access tokens",
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from compass_forged.emulator.records import Account
 from compass_forged.emulator.refusals import refusal
-from compass_forged.emulator.state import Account
 
 _LEVELS: Final[Mapping[str, int]] = {"read": 1, "write": 2, "admin": 3}
 _EITHER: Final = ("issues", "pull_requests")

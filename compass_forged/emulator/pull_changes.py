@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from compass_forged.emulator.diffs import Place, place_of
-from compass_forged.emulator.state import (
+from compass_forged.emulator.records import (
     Account,
     Branch,
     ChangedFile,
     CheckRun,
     CommitStatus,
-    ForgeState,
     Issue,
     PullFacts,
     Repo,
@@ -22,9 +21,9 @@ from compass_forged.emulator.state import (
     ReviewComment,
     ReviewState,
     Side,
-    UnknownName,
     sha_of,
 )
+from compass_forged.emulator.state import ForgeState, UnknownName
 
 EVENTS: Final[Mapping[str, ReviewState]] = {
     "APPROVE": "APPROVED",

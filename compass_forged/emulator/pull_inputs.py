@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from compass_forged.emulator.inputs import BODY_MAX_CHARS, ruby
 from compass_forged.emulator.pull_changes import EVENTS, NewComment
+from compass_forged.emulator.records import Side
 from compass_forged.emulator.refusals import JsonObject, invalid_request, review_refused
-from compass_forged.emulator.state import Side
 
 COMMENT_KEYS: Final = frozenset({"path", "position", "body", "line", "side", "start_line", "start_side"})
 

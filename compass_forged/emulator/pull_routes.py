@@ -6,10 +6,10 @@ from compass_forged.emulator import inputs, pull_inputs
 from compass_forged.emulator.paging import paginate
 from compass_forged.emulator.pull_changes import facts, open_pull
 from compass_forged.emulator.reach import pull_request, repository, writable_repository
+from compass_forged.emulator.records import Account, Branch, Issue, Repo
 from compass_forged.emulator.refusals import DOCS, forbidden, pull_refused, validation_failed
 from compass_forged.emulator.render_pulls import PullRenderer
 from compass_forged.emulator.routing import Call, Reply, Routes
-from compass_forged.emulator.state import Account, Branch, Issue, Repo
 
 _PULLS = "/repos/{owner}/{repo}/pulls"
 _PULL = f"{_PULLS}/{{pull_number}}"

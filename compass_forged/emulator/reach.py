@@ -4,9 +4,9 @@ What the caller must not know of answers exactly as what is not there.
 """
 
 from compass_forged.emulator.inputs import check_named_labels
+from compass_forged.emulator.records import Account, Issue, Repo
 from compass_forged.emulator.refusals import forbidden, gone, moved, not_found, validation_failed
 from compass_forged.emulator.routing import Call
-from compass_forged.emulator.state import Account, Issue, Repo
 
 ISSUES_DISABLED = "Issues are disabled for this repo"
 ISSUE_DELETED = "This issue was deleted"

@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from compass_forged.emulator.records import Account, Comment, Issue, Label, Repo
 from compass_forged.emulator.refusals import JsonObject
-from compass_forged.emulator.state import Account, Comment, ForgeState, Issue, Label, Repo
+from compass_forged.emulator.state import ForgeState
 
 GHOST_ID = 10137
 """The id of github.com/ghost, under which the writings of deleted accounts stand."""

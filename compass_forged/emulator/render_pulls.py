@@ -10,9 +10,7 @@ from urllib.parse import quote
 
 from compass_forged.emulator.diffs import counts
 from compass_forged.emulator.pull_changes import facts
-from compass_forged.emulator.refusals import JsonObject
-from compass_forged.emulator.render import Renderer, maybe_timestamp, node_id, reactions, timestamp
-from compass_forged.emulator.state import (
+from compass_forged.emulator.records import (
     ChangedFile,
     CheckRun,
     CommitStatus,
@@ -22,6 +20,8 @@ from compass_forged.emulator.state import (
     ReviewComment,
     sha_of,
 )
+from compass_forged.emulator.refusals import JsonObject
+from compass_forged.emulator.render import Renderer, maybe_timestamp, node_id, reactions, timestamp
 
 _FULL_ONLY: Final = ("organization", "permissions", "subscribers_count", "network_count", "temp_clone_token")
 _MINIMAL_NOT: Final = frozenset({"license"})

@@ -11,10 +11,10 @@ from compass_forged.emulator.pull_changes import (
     submit_pending,
 )
 from compass_forged.emulator.reach import pull_request, repository, writable_repository
+from compass_forged.emulator.records import Account, ChangedFile, Issue, Review
 from compass_forged.emulator.refusals import DOCS, not_found, review_refused
 from compass_forged.emulator.render_pulls import PullRenderer
 from compass_forged.emulator.routing import Call, Reply, Routes
-from compass_forged.emulator.state import Account, ChangedFile, Issue, Review
 
 _PULL = "/repos/{owner}/{repo}/pulls/{pull_number}"
 _REVIEWS = f"{_PULL}/reviews"

@@ -13,9 +13,10 @@ from urllib.parse import unquote
 from compass_forged.emulator.apps import App
 from compass_forged.emulator.inputs import parse_object
 from compass_forged.emulator.limits import Limits
+from compass_forged.emulator.records import Account
 from compass_forged.emulator.refusals import JsonObject, needs_authentication
 from compass_forged.emulator.render import Renderer
-from compass_forged.emulator.state import Account, ForgeState
+from compass_forged.emulator.state import ForgeState
 
 _REPO_PREFIX = "/repos/{owner}/{repo}"
 _NUMBER_MAX_DIGITS = 18

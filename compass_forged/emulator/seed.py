@@ -50,8 +50,9 @@ from typing import Any
 from compass_forged.emulator.apps import App
 from compass_forged.emulator.diffs import patch_of
 from compass_forged.emulator.pull_changes import NewComment, add_check_run, add_review, open_pull, push, set_status
+from compass_forged.emulator.records import Account, ChangedFile, Issue, PullFacts, Repo
 from compass_forged.emulator.refusals import JsonObject
-from compass_forged.emulator.state import Account, ChangedFile, ForgeState, Issue, PullFacts, Repo, UnknownName
+from compass_forged.emulator.state import ForgeState, UnknownName
 
 _IMAGES = "".join(f"line {number}\n" for number in range(1, 31))
 _LAZY_IMAGES = _IMAGES.replace("line 5\n", "line 5, lazily\n").replace("line 25\n", "line 25\nand one more\n")

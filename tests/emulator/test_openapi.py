@@ -18,7 +18,7 @@ from compass_forged.emulator.pull_changes import (
     push,
     reply,
 )
-from compass_forged.emulator.state import ChangedFile
+from compass_forged.emulator.records import ChangedFile
 from tests.emulator.make_openapi_responses import OPERATIONS, render
 from tests.emulator.openapi import EXAMPLES, FULL, REDUCED, document, documents, to_json_schema
 

@@ -8,7 +8,8 @@ import pytest
 
 from compass_forged.emulator.app import Forge
 from compass_forged.emulator.pull_changes import NewComment, add_check_run, add_review, facts, push, reply, set_status
-from compass_forged.emulator.state import ChangedFile, UnknownName
+from compass_forged.emulator.records import ChangedFile
+from compass_forged.emulator.state import UnknownName
 from tests.emulator.inprocess import TOKENS
 
 PULLS = "/repos/acme/site/pulls"

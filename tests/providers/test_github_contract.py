@@ -10,7 +10,7 @@ import pytest
 
 from compass_forged.emulator.app import Forge
 from compass_forged.emulator.pull_changes import add_review, push
-from compass_forged.emulator.state import ChangedFile
+from compass_forged.emulator.records import ChangedFile
 from compass_forged.errors import BadCredentials, ForgeError, ForgeStatus, PullRequestExists, RateLimited
 from compass_forged.providers import github_checks as checks
 from compass_forged.providers import github_files as files

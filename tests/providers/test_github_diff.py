@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compass_forged.emulator.diffs import patch_of, place_of
-from compass_forged.emulator.state import ChangedFile, Side
+from compass_forged.emulator.records import ChangedFile, Side
 from compass_forged.providers import github_diff
 from compass_forged.providers.github_diff import Anchor, Spot, anchors, find_spots, fits
 from compass_forged.wire.schema import InlineComment

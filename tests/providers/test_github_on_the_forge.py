@@ -20,8 +20,8 @@ from compass_forged.emulator.pull_changes import (
     reply,
     set_status,
 )
+from compass_forged.emulator.records import ChangedFile, Issue
 from compass_forged.emulator.script import Rule
-from compass_forged.emulator.state import ChangedFile, Issue
 from compass_forged.errors import (
     BadReview,
     ForgePrecondition,

@@ -11,8 +11,8 @@ import trio.testing
 from compass_forged import owner
 from compass_forged.emulator.app import Forge
 from compass_forged.emulator.pull_changes import push
+from compass_forged.emulator.records import ChangedFile
 from compass_forged.emulator.script import Rule
-from compass_forged.emulator.state import ChangedFile
 from compass_forged.wire.schema import CreatePullRequest, PullRequest, PullRequestResult, ResultArm
 from tests.support.bundled import REPO, github_as, new_forge
 from tests.support.cases import Desk, refused
