@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from compass_forged.errors import BadCredentials, ForgeError, ForgeUnavailable, RateLimited
+from compass_forged.errors import BadCredentials, ConfigError, ForgeError, ForgeUnavailable, RateLimited
 from compass_forged.observability import get_logger
 from compass_forged.ports import Role
 from compass_forged.providers.caller import Dialect
@@ -28,7 +28,9 @@ log = get_logger(__name__)
 class BoughtToken(ABC):
     """The current token, bought anew before it ends, by one caller at a time.
 
-    A purchase that fails backs off, and meanwhile whoever asks gets the old token while it lives, or the failure.
+    A purchase that fails backs off, and meanwhile whoever asks gets the old token while it lives, or the failure. While
+    it lives, nobody waits for another caller's purchase, and neither a forge that does not answer nor a key or secret
+    that has become useless keeps it from anybody.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class BoughtToken(ABC):
             dialect: how the forge speaks.
             jitter: draws from [0, 1) and spreads what is tried again; tests fix it.
         """
+        self._what = what
         self._none_could_be_had = f"no {what} could be had"
         self._early_seconds = early_seconds
         self._life_max_seconds = life_max_seconds
@@ -113,7 +116,7 @@ class BoughtToken(ABC):
 
     def _will_do(self, now: float) -> bool:
         """Whether nobody need wait for another token than the one at hand."""
-        return now < self._renew_at
+        return now < self._renew_at or (now < self._ends_at and self._lock.locked())
 
     def _lives(self, now: float) -> bool:
         return self._secret is not None and now < self._ends_at
@@ -125,6 +128,16 @@ class BoughtToken(ABC):
                 await self._buy()
             except ForgeError as error:
                 self._back_off(error)
+            except trio.Cancelled:
+                if alive:  # or the next caller would spend its time on a forge that does not answer, and the next
+                    self._failed_until = trio.current_time() + BACK_OFF_FIRST_SECONDS
+                raise
+            except ConfigError as error:
+                if not alive:
+                    raise
+                self._failed_until = trio.current_time() + BACK_OFF_MAX_SECONDS
+                message = "another token cannot be asked for; the one at hand is used while it lives"
+                log.warning(message, what=self._what, role=self._role, why=str(error))
         if self._failure is not None and not alive:
             raise _again(self._failure)
 

@@ -11,13 +11,12 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-import trio
 
 from compass_forged.budget import served_at
 from compass_forged.errors import BadAnswer, BadCredentials, ConfigError, ForgeError, ForgeUnavailable
 from compass_forged.observability import get_logger
 from compass_forged.ports import Role
-from compass_forged.providers.bought_token import BACK_OFF_FIRST_SECONDS, BACK_OFF_MAX_SECONDS, BoughtToken
+from compass_forged.providers.bought_token import BoughtToken
 from compass_forged.providers.caller import Dialect
 from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport
 from compass_forged.providers.tokens import SecretFile
@@ -54,11 +53,7 @@ _app_decoder = msgspec.json.Decoder(App)
 
 
 class AppToken(BoughtToken):
-    """The installation token of an App, renewed before it ends, by one caller at a time.
-
-    While it lives, nobody waits for another caller's renewal, and neither a forge that does not answer nor a key that
-    has become useless keeps it from anybody.
-    """
+    """The installation token of an App, renewed before it ends, by one caller at a time."""
 
     def __init__(
         self,
@@ -126,26 +121,7 @@ class AppToken(BoughtToken):
 
     # --- renewing -----------------------------------------------------------------------------------------------
 
-    def _will_do(self, now: float) -> bool:
-        # While one caller renews a token that still lives, the others do not wait for that.
-        return super()._will_do(now) or (now < self._ends_at and self._lock.locked())
-
     async def _buy(self) -> None:
-        now = trio.current_time()
-        alive = self._lives(now)
-        try:
-            await self._buy_once()
-        except trio.Cancelled:
-            if alive:  # or the next caller would spend its time on a forge that does not answer, and the next
-                self._failed_until = trio.current_time() + BACK_OFF_FIRST_SECONDS
-            raise
-        except ConfigError as error:
-            if not alive:
-                raise
-            self._failed_until = now + BACK_OFF_MAX_SECONDS
-            log.warning("an App's key cannot be used; its token is, while it lives", why=str(error))
-
-    async def _buy_once(self) -> None:
         answer = await self._ask(HttpRequest("POST", self._path))
         if answer.status != _CREATED:
             raise self._refusal(answer)

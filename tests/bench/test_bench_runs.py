@@ -37,6 +37,8 @@ def test_roundtrip_prints_one_json_object_with_every_shape_and_its_ratios() -> N
     goals = {goal["key"]: goal for goal in report["goals"]}
     assert goals.keys() == {
         "one_echo",
+        "one_bare",
+        "pipelined_bare",
         "one_grpc",
         "one_library",
         "pipelined_grpc",
@@ -66,9 +68,11 @@ def test_roundtrip_prints_one_json_object_with_every_shape_and_its_ratios() -> N
         ("large", "library"),
     }
     for (shape, client), result in results.items():
-        references = {"echo", "grpc", "grpc_bytes"} if client == "library" else {"echo"}
+        references = {"echo", "grpc", "grpc_bytes"} if client == "library" else {"echo", "bare"}
         if (shape, client) == ("pipelined", "light"):
             references |= {"connect", "asgi"}
+        if shape == "pipelined_joined":
+            references = {"echo"}
         assert result["metrics"].keys() == {"ours"} | references
         assert result["ratios"].keys() == {f"ours/{name}" for name in references}
         speed = {"p50_us", "p99_us"} if shape in {"one", "large"} else {"calls_per_second"}
@@ -147,6 +151,8 @@ GOALS_OF: dict[str, set[str]] = {
     },
 }
 WITHOUT_GOAL = {
+    "one_bare",
+    "pipelined_bare",
     "comment_high",
     "comment_us",
     "create_high",

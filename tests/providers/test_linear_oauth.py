@@ -196,6 +196,50 @@ async def test_a_forge_that_does_not_answer_is_given_up(variable: str, autojump_
         await client.token()
 
 
+async def test_a_purchase_that_hangs_keeps_nobody_from_a_token_that_lives(
+    variable: str, autojump_clock: MockClock
+) -> None:
+    forge = selling()
+    client = application(ForgeTransport(forge), ClientSecret(variable=variable))
+    first = await client.token()
+    await trio.sleep(29 * DAY + 1)
+    forge.script.add(Rule(method="POST", path="/oauth/token", delay=60, times=1000))
+    late = 0
+
+    async def call() -> None:
+        nonlocal late
+        with trio.move_on_after(3) as scope:
+            assert await client.token() == first
+        late += scope.cancelled_caught
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(30):
+            for _ in range(10):
+                nursery.start_soon(call)
+            await trio.sleep(1)
+    assert late <= 30 / 3
+    assert sold(forge) <= 1 + 30 / 3
+
+
+async def test_a_secret_that_turned_bad_is_told_and_the_token_serves_while_it_lives(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(CLIENTS["client-1"][0])
+    file.chmod(0o600)
+    client = application(ForgeTransport(selling()), ClientSecret(file=str(file)))
+    first = await client.token()
+    file.write_text("two\nlines\n")
+    await trio.sleep(29 * DAY + 1)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            assert await client.token() == first
+    assert [entry["what"] for entry in logs] == ["token of the application"]
+    await trio.sleep(DAY)
+    with pytest.raises(ConfigError, match="more than one line"):
+        await client.token()
+
+
 async def test_an_unreachable_forge_is_told_as_such(variable: str) -> None:
     client = application(ScriptedForge([httpx.ConnectError("refused")]), ClientSecret(variable=variable))
     with pytest.raises(ForgeUnavailable, match="cannot connect") as failed:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain, count
 from typing import TypeVar
 
 import pytest
@@ -40,14 +41,13 @@ def draws() -> "Draws":
 
 
 class Draws:
-    """Draws the nonce that the texts know first, as if it had been guessed."""
+    """Draws the nonce that the texts know first, as if it had been guessed, then one that hypothesis may find too."""
 
     def __init__(self) -> None:
-        self.next = KNOWN
+        self._nonces = chain((KNOWN, FRESH), (f"{number:08x}" for number in count(0xFEED0000)))
 
     def __call__(self) -> str:
-        drawn, self.next = self.next, FRESH
-        return drawn
+        return next(self._nonces)
 
 
 ODD = st.sampled_from(
