@@ -219,9 +219,9 @@ class Gate:
         self._changed()
         return delay
 
-    def exhausted(self, resource: str, resets_in: float) -> float:
-        """The forge refused for want of ``resource``. Returns the seconds until it resets."""
-        delay = self._budget.exhaust(resource, resets_in, trio.current_time())
+    def exhausted(self, resource: str, resets_in: float, asked: str = "core") -> float:
+        """The forge refused for want of ``resource`` what was admitted as ``asked``. Returns the seconds it takes."""
+        delay = self._budget.exhaust(resource, resets_in, trio.current_time(), asked=asked)
         self._changed()
         return delay
 

@@ -118,6 +118,32 @@ async def test_limits_in_all_their_forms(
     assert len(forge.requests) == 1
 
 
+@pytest.mark.parametrize("status", [403, 429])
+async def test_a_limit_by_another_name_than_the_requests_own_stops_both_until_its_end(
+    status: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    told = {
+        "x-ratelimit-resource": "dependency_snapshots",
+        "x-ratelimit-limit": "100",
+        "x-ratelimit-remaining": "0",
+        "x-ratelimit-reset": str(EPOCH + 59),
+    }
+    plenty = {"x-ratelimit-resource": "core", "x-ratelimit-limit": "5000", "x-ratelimit-remaining": "4000"}
+    forge = scripted(answer(200, [], plenty), answer(status, refusal("x"), told), answer(200, [], plenty))
+    http = new_http(forge)
+    await http.read(READ, new_context()[0])
+    for left in (60.0, 59.0):
+        with trio.fail_after(30), pytest.raises(RateLimited) as refused:
+            await http.read(READ, new_context()[0])
+        assert refused.value.retry_after_seconds == pytest.approx(left)
+        await trio.sleep(1)
+    assert len(forge.requests) == 2
+    resources = {one.resource: one.remaining for one in http.gate.statistics().budget.resources}
+    assert resources == {"core": 4000, "dependency_snapshots": 0}
+    await http.read(READ, new_context()[0])
+    assert trio.current_time() == pytest.approx(60.0)
+
+
 async def test_a_pause_is_logged_once(autojump_clock: trio.testing.MockClock) -> None:
     async def limited(_request: httpx.Request) -> httpx.Response:
         await trio.sleep(1)
