@@ -4,13 +4,15 @@ The rules, in the order in which they matter:
 
 * a write is never repeated once a byte of it may have gone out and its answer is not definite;
 * ``guard.sending`` is awaited once a write, right before its first byte;
+* after a yes to a write that is about something else, none goes out for a while (``proving``);
 * a read is tried at most three times, within the caller's deadline;
 * identical reads share one request (``flights``), and what the forge marked is asked about and not for (``etags``);
 * a redirect is followed by hand: a read within its origin, a write only into a repository that the call may touch.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -18,7 +20,15 @@ import msgspec
 import trio
 
 from compass_forged.budget import Kind, Reading
-from compass_forged.errors import BadAnswer, BadCredentials, ForgeError, ForgeStatus, ForgeUnavailable, RateLimited
+from compass_forged.errors import (
+    BadAnswer,
+    BadCredentials,
+    ForeignAnswer,
+    ForgeError,
+    ForgeStatus,
+    ForgeUnavailable,
+    RateLimited,
+)
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers.credentials import Credential
@@ -220,6 +230,19 @@ class ForgeHttp:
             raise ForgeStatus(answer.status, "the repository or artifact has moved more than once")
         return ForgeAnswer(answer.status, answer.headers, answer.body, moved_to=moved_to)
 
+    @contextmanager
+    def proving(self) -> Generator[None, None, None]:
+        """Around the translation of a write's answer: one that is about something else pauses the credential's writes.
+
+        Reads go on: each is judged by itself and leaves nothing behind, and they tell what became of the write.
+        """
+        try:
+            yield
+        except ForeignAnswer as error:
+            self._gate.mistaken(str(error))
+            raise
+        self._gate.proved()
+
     async def ask(self, request: HttpRequest, context: CallContext) -> HttpAnswer:
         """Send one read as it is, once, and hand back whatever is answered: for finding out what a credential may do.
 
@@ -300,6 +323,7 @@ class ForgeHttp:
 
     async def _written(self, request: HttpRequest, context: CallContext) -> HttpAnswer:
         async def sending() -> None:
+            self._gate.check_writes()
             if not context.guard.sent:
                 await context.guard.sending()
 

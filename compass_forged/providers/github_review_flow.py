@@ -62,7 +62,8 @@ async def submit(access: Access, arm: SubmitReview, context: CallContext, body_l
             await _remove_leftover(access, arm, context)
         warnings.append("a review of the reviewer account that was begun and never submitted was removed")
         answer = await _once_more(access, request, context)
-    ref = reviews.submitted_review(answer, arm, access.own)
+    with access.http.proving():
+        ref = reviews.submitted_review(answer, arm, access.own)
     return _counted(ref, inline, folded, warnings)
 
 
