@@ -14,6 +14,7 @@ import random
 from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -32,6 +33,7 @@ from compass_forged.errors import (
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers.credentials import Credential
+from compass_forged.providers.doubt import Doubt
 from compass_forged.providers.etags import AnswerCache, confirmed, tag_of
 from compass_forged.providers.flights import Flight, FlightFailed, Writes
 from compass_forged.providers.gate import Admission, Gate
@@ -166,6 +168,7 @@ class ForgeHttp:
         self._transport = transport
         self._gate = gate
         self._credential = credential
+        self._doubt: Doubt[HttpAnswer] = Doubt(credential)
         self._dialect = dialect
         self._jitter = jitter
         self._answers = AnswerCache()
@@ -402,18 +405,45 @@ class ForgeHttp:
         """
         if token is None:
             token = await self._credential.token()
+        admission, token = await self._admitted(context, kind, token, admission)
         answer = await self._exchange(request, context, kind, sending, token, admission)
         if not self._dialect.refuses_credential(answer):
             return answer
         try:
-            token = await self._credential.renewed(token)
-            answer = await self._exchange(request, context, kind, sending, token)
+            again = partial(self._exchange, request, context, kind, sending)
+            return await self._doubt.resolve(token, partial(self._accepted, again))
         except ForgeError as error:
             if error.outcome == "not_sent":
                 error.outcome = (
                     "rejected"  # of the call as a whole: its first request reached the forge, and was refused
                 )
             raise
+
+    async def _admitted(
+        self, context: CallContext, kind: Kind, token: str, admission: Admission | None
+    ) -> tuple[Admission, str]:
+        """Leave to send, and what: while the call waited, the token that it had may have been replaced or refused.
+
+        Raises:
+            BadCredentials: the role has been broken meanwhile. Nothing was sent.
+        """
+        while True:
+            if admission is None:
+                admission = await self._gate.admit(context.container, kind)
+            try:
+                current = self._credential.current(token)
+            except BadCredentials:
+                admission.settle(sent=False)
+                raise
+            if not self._doubt.is_about(current):
+                return admission, current
+            admission.settle(sent=False)  # whoever finds out about the token needs the room
+            admission = None
+            await self._doubt.over()
+            token = await self._credential.token()
+
+    async def _accepted(self, send: Callable[[str], Awaitable[HttpAnswer]], token: str) -> HttpAnswer:
+        answer = await send(token)
         if self._dialect.refuses_credential(answer):
             self._credential.refuse(token)
             raise BadCredentials(self._credential.role, f"the forge answered {answer.status}")
