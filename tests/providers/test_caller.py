@@ -408,6 +408,27 @@ async def test_of_those_who_wait_when_a_token_is_revoked_none_sends_it(autojump_
     assert http.gate.statistics().in_flight == 0
 
 
+async def test_a_call_that_was_let_go_too_late_for_its_role_is_not_sent(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    forge = Revoked("token-old")
+    http = new_http(forge, source=Source("token-old"))
+    http.gate.throttled(20.0, "status 429")
+    async with trio.open_nursery() as nursery:
+
+        async def write() -> None:
+            with pytest.raises(BadCredentials) as refused:
+                await http.write(WRITE, new_context()[0])
+            assert refused.value.outcome == "not_sent"
+
+        nursery.start_soon(write)
+        await trio.sleep(10)
+        http.credential.refuse("token-old")
+    assert trio.current_time() == 20
+    assert forge.tokens == []
+    assert http.gate.statistics().in_flight == 0
+
+
 async def test_those_who_wait_when_a_token_is_replaced_send_the_new_one(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -434,13 +455,15 @@ async def test_whoever_finds_out_and_is_cancelled_leaves_it_to_the_next(
         ended.append(trio.Cancelled if scope.cancelled_caught else BadCredentials)
 
     async with trio.open_nursery() as nursery:
-        for seconds in (1.5, 1.0, 30.0, 30.0):
-            nursery.start_soon(write, seconds)
-        await trio.sleep(1.2)
+        nursery.start_soon(write, 1.5)  # finds out from 1 on
+        await trio.sleep(0.1)
+        nursery.start_soon(write, 30.0)  # waits for that from 1.1 on, and is next
+        nursery.start_soon(write, 30.0)
+        await trio.sleep(1.1)
         nursery.start_soon(write, 30.0)  # comes while the token is in doubt
-    assert trio.current_time() < 5
-    assert (ended.count(trio.Cancelled), ended.count(BadCredentials)) == (2, 3)
-    assert len(forge.tokens) <= 4 + 2
+    assert trio.current_time() == 2.5
+    assert ended == [trio.Cancelled, BadCredentials, BadCredentials, BadCredentials]
+    assert len(forge.tokens) == 3 + 2
 
 
 async def test_a_call_alone_that_is_cancelled_before_it_finds_out_keeps_nobody_waiting(
