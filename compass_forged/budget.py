@@ -131,6 +131,7 @@ class _Bucket:
     in_flight: int = 0
     cost: int = 1
     shared: bool = False
+    held_until: float = -math.inf
 
     def roll(self, now: float) -> None:
         """Past its reset a window is over: what the next one holds is the limit, until an answer tells more."""
@@ -155,6 +156,9 @@ class _Bucket:
 
     def opens_in(self, floor: int, in_flight: int, now: float) -> float:
         self.roll(now)
+        return max(self.held_until - now, self._resets_in(floor, in_flight, now))
+
+    def _resets_in(self, floor: int, in_flight: int, now: float) -> float:
         if self.remaining is None or self.remaining - in_flight * self.cost >= floor + self.cost:
             return 0.0
         if self.reset_at is not None:
@@ -267,8 +271,15 @@ class Budget:
         self._paced_until = max(self._paced_until, self._closed_until + self._burst_seconds())
         return self._closed_until - now
 
-    def exhaust(self, resource: str, resets_in: float, now: float) -> float:
-        """The forge refused for want of ``resource``: nothing remains until then. Returns the seconds until then."""
+    def exhaust(self, resource: str, resets_in: float, now: float, *, asked: str = "") -> float:
+        """The forge refused for want of ``resource``: nothing remains until then. Returns the seconds until then.
+
+        Where the request was one for ``asked``, another resource that takes nothing of the refused one, what is alike
+        would meet the same refusal at once: it is held as long, whatever remains of ``asked`` itself.
+        """
+        if asked and self._buckets.get(resource) not in self._drawn_on(asked):
+            held = self._buckets.setdefault(asked, _Bucket())
+            held.held_until = max(held.held_until, now + resets_in)
         bucket = self._buckets.setdefault(resource, _Bucket())
         bucket.remaining = 0
         bucket.reset_at = now + resets_in

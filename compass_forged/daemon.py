@@ -363,6 +363,8 @@ def _credential_state(entry: Entry, http: ForgeHttp) -> CredentialState:
         account=None if account is None else str(account),
         broken=credential.broken,
         closed_for=round(gate.budget.closed_for, 1),
+        paused_for=round(gate.paused_for, 1),
+        on_trial=gate.on_trial,
         in_flight=gate.in_flight,
         waiting=sum(gate.waiting.values()),
         points_last_minute=gate.budget.points_last_minute,

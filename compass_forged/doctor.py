@@ -48,6 +48,8 @@ _USEFUL: Final[Mapping[str, Mapping[str, str]]] = {
 }
 _LEVELS: Final = ("", "read", "write", "admin")
 _BRANCH: Final = "{default_branch}"
+_UNTOLD: Final = ("github_pat_", "ghs_", "ghu_")
+"""How the tokens begin of which GitHub tells nobody, the token itself included, what they may do."""
 _PROBES: Final[Mapping[str, tuple[str, ...]]] = {
     "issues": ("issues",),
     "pull requests": ("pulls",),
@@ -63,7 +65,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         subject: ``host`` for the machine, else ``provider:host role``.
         check: what was looked at.
-        state: ``ok``; ``warning``: works, and something is poorer or ends soon; ``bad``: calls fail.
+        state: ``ok``; ``warning``: works as far as can be told, and something is poorer, ends soon or cannot be told;
+            ``bad``: calls fail.
         said: what was found, and what to do where it is not ok.
     """
 
@@ -202,7 +205,7 @@ class _Checkup:
         answer = await self._http.ask(USER_REQUEST, own_context())
         self._whose(answer)
         self._end(answer)
-        self._scopes(answer)
+        self._scopes(answer, await self._http.credential.token())
         self._limit(answer)
         self._clock(answer)
 
@@ -236,9 +239,15 @@ class _Checkup:
         else:
             self._found("expiry", "warning", f"ends on {ends:%Y-%m-%d %H:%M} UTC; put a new token in its place")
 
-    def _scopes(self, answer: HttpAnswer) -> None:
-        """Of a classic token alone does the forge tell what it may do."""
+    def _scopes(self, answer: HttpAnswer, token: str) -> None:
+        """Of a classic token alone does the forge tell what it may do; of others, what a refused request lacked."""
         if "x-oauth-scopes" not in answer.headers:
+            if token.startswith(_UNTOLD):
+                said = (
+                    "not told of this kind of token: --repo tries what it may read; a write permission that is missing "
+                    "shows at the first refusal, as `permissions` of `the forge refuses` in the daemon's log"
+                )
+                self._found("permissions", "warning", said)
             return
         scopes = {scope.strip() for scope in answer.headers["x-oauth-scopes"].split(",")}
         if "repo" in scopes:

@@ -233,6 +233,22 @@ class ForgeUnavailable(ForgeError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class WritesPaused(ForgeError):
+    """The forge has answered a write under this credential with something else: for a while it is sent no other one.
+
+    It is the forge's fault, or that of what stands before it. Nothing was sent.
+
+    Attributes:
+        retry_after_seconds: when a write may pass again, at least.
+    """
+
+    def __init__(self, retry_after_seconds: float) -> None:
+        super().__init__(
+            "writes are paused: the forge answered one about another repository, number or author; reads go on"
+        )
+        self.retry_after_seconds = retry_after_seconds
+
+
 class BadAnswer(ForgeError):
     """The forge said yes and its answer cannot be read or is about something else: nobody knows what stands there.
 

@@ -103,7 +103,13 @@ async def _entry(forge: ForgeConfig, budget: BudgetConfig, counters: Counters, s
         reviewer.check_writes(identities.check_reviewer)  # all that is written under it is reviews
 
     def provider(http: ForgeHttp, role: Role) -> GitHubProvider:
-        return GitHubProvider(http, host=host, own_login=partial(_login, identities, role), counters=counters)
+        return GitHubProvider(
+            http,
+            host=host,
+            own_login=partial(_login, identities, role),
+            own_user_id=partial(_user_id, identities, role),
+            counters=counters,
+        )
 
     return Entry(
         provider=forge.provider,
@@ -117,6 +123,11 @@ async def _entry(forge: ForgeConfig, budget: BudgetConfig, counters: Counters, s
 def _login(identities: Identities, role: Role) -> str:
     known = identities.known(role)
     return known.login if known else ""
+
+
+def _user_id(identities: Identities, role: Role) -> int:
+    known = identities.known(role)
+    return known.id if known and known.kind == "user" else 0
 
 
 async def _linear_entry(

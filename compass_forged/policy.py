@@ -298,7 +298,7 @@ def _from_forge(error: ForgeError) -> CallError:  # noqa: C901, PLR0911 -- a tab
                 outcome=error.outcome,
                 retry_after_ms=max(1, round(error.retry_after_seconds * 1000)),
             )
-        case errors.ForgeUnavailable():
+        case errors.ForgeUnavailable() | errors.WritesPaused():
             return CallError(
                 "unavailable",
                 str(error),

@@ -284,6 +284,30 @@ def test_an_exhausted_resource_opens_at_its_reset() -> None:
     assert budget.opens_in("read", "core", 40.0) == 0.0
 
 
+def test_a_refusal_for_another_limit_than_was_asked_of_holds_both() -> None:
+    budget = Budget()
+    spend(budget, 0.0, told(4000))
+    budget.spend("read", "core", 0.0)
+    assert budget.exhaust("search", 40.0, 0.0, asked="core") == 40.0
+    budget.settle("read", "core", 0.0, reading=told(0, 40.0, resource="search"))
+    assert (budget.opens_in("read", "search", 0.0), budget.opens_in("read", "core", 0.0)) == (40.0, 40.0)
+    assert budget.opens_in("read", "graphql", 0.0) == 0.0
+    spend(budget, 5.0, told(3999))  # of before the refusal: it opens nothing
+    assert budget.exhaust("search", 10.0, 5.0, asked="core") == 10.0  # and an earlier end shortens nothing
+    assert budget.opens_in("write", "core", 5.0) == 35.0
+    assert {one.resource: one.remaining for one in budget.status(5.0).resources} == {"core": 3999, "search": 0}
+    assert budget.opens_in("read", "core", 40.0) == 0.0
+
+
+def test_a_limit_that_every_request_takes_of_holds_nothing_beside_it() -> None:
+    budget = Budget()
+    shared = Reading(resource="complexity", limit=1000, remaining=900, resets_in=600.0, shared=True)
+    spend(budget, 0.0, shared)
+    budget.exhaust("complexity", 40.0, 0.0, asked="core")
+    spend(budget, 1.0, replace(shared, resets_in=3600.0))  # a window that has begun since
+    assert budget.opens_in("read", "core", 1.0) == 0.0
+
+
 @pytest.mark.parametrize("bad", [{"creations_per_minute": 0}, {"throttle_first": 0.0}, {"reserve": -1}])
 def test_settings_under_which_nothing_passes_are_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must be positive"):

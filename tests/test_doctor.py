@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
+import structlog.testing
 import trio
 
 from compass_forged import doctor
@@ -19,13 +20,16 @@ from compass_forged.emulator.limits import LimitSettings
 from compass_forged.emulator.script import Rule
 from compass_forged.emulator.seed import default_seed
 from compass_forged.emulator.server import serve_forge
-from compass_forged.errors import ForgeUnavailable
+from compass_forged.errors import ForgeStatus, ForgeUnavailable
+from compass_forged.forges import open_registry
 from compass_forged.providers.credentials import Credential, StaticToken
 from compass_forged.providers.fake import FakeProvider
 from compass_forged.providers.identity import Identities, Identity, RoleIdentity
 from compass_forged.providers.registry import Entry
+from compass_forged.wire.schema import CreateIssue
 from tests.emulator.inprocess import TOKENS
 from tests.support.apps import APP_ID, INSTALLATION_ID, app_seed, key_file
+from tests.support.forge_http import new_context
 from tests.test_forges import config, new_forge, token_file
 
 SITE = (("acme", "site"),)
@@ -49,11 +53,11 @@ async def found(
     return by_place
 
 
-def limited(folder: Path, forge: Forge, **granted: str) -> TokenPlace:
+def limited(folder: Path, forge: Forge, token: str = "limited-token", **granted: str) -> TokenPlace:
     """A fine-grained token."""
-    forge.state.grant_token("limited-token", "forge-author", permissions=granted)
+    forge.state.grant_token(token, "forge-author", permissions=granted)
     path = folder / "limited"
-    path.write_text("limited-token")
+    path.write_text(token)
     path.chmod(0o600)
     return TokenPlace(file=str(path))
 
@@ -129,6 +133,25 @@ async def test_what_a_fine_grained_token_lacks_is_named_though_the_forge_s_words
         "statuses cannot be read: lacks statuses=read": "warning",
         "checks cannot be read: lacks checks=read": "warning",
     }
+
+
+@pytest.mark.parametrize("token", ["github_pat_limited-token", "ghu_limited-token"])
+async def test_of_a_token_that_the_forge_tells_no_permissions_of_it_says_where_they_show(
+    tmp_path: Path, token: str
+) -> None:
+    forge = new_forge()
+    author = limited(tmp_path, forge, token, metadata="read", issues="read")
+    (finding,) = (await found(forge, author))["author", "permissions"]
+    assert finding.state == "warning"
+    assert "\n" not in finding.said
+    assert "a write permission that is missing shows at the first refusal" in finding.said
+    assert "`the forge refuses`" in finding.said
+
+    with structlog.testing.capture_logs() as logs:  # and there it is
+        async with serve_forge(forge) as url, open_registry(config(url, author)) as registry:
+            with pytest.raises(ForgeStatus):
+                await registry.default.author.create_issue(CreateIssue(repo="acme/site", title="t"), new_context()[0])
+    assert [log["permissions"] for log in logs if log["event"] == "the forge refuses"] == ["issues=write"]
 
 
 async def test_a_repository_that_is_not_seen_or_not_pushed_to_is_told(tmp_path: Path) -> None:

@@ -248,6 +248,8 @@ TABLE: list[tuple[ForgeError | StoreError, str, str, str]] = [
      "reserve reached"),
     (errors.ForgeUnavailable("refused", outcome="not_sent"), "unavailable", "not_sent", "refused"),
     (errors.ForgeUnavailable("502", outcome="unknown"), "unavailable", "unknown", "502"),
+    (errors.WritesPaused(42), "unavailable", "not_sent",
+     "writes are paused: the forge answered one about another repository, number or author; reads go on"),
     (errors.BadAnswer(201, "body: secret things"), "internal", "unknown",
      "the forge answered 201 and its answer cannot be used"),
     (errors.BadRepo("repo: must be owner/name"), "invalid_argument", "not_sent", "repo: must be owner/name"),
@@ -294,6 +296,10 @@ def test_403_and_404_are_the_same_bytes() -> None:
 def test_a_rate_limit_says_when_to_come_back(seconds: float, expected: int) -> None:
     limited = errors.RateLimited(seconds, "slow down", outcome="rejected")
     assert error_result(to_call_error(limited, write=True)).retry_after_ms == expected
+
+
+def test_paused_writes_say_when_to_come_back() -> None:
+    assert to_call_error(errors.WritesPaused(59.5), write=True).retry_after_ms == 59_500
 
 
 def test_a_forge_that_is_not_ready_says_when_to_come_back() -> None:

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from compass_forged.cli import common
-from compass_forged.control.schema import ContainerState
+from compass_forged.control.schema import ContainerState, CredentialState
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value.")
 
@@ -180,7 +180,7 @@ def status(config_path: Path | None, run_dir: Path | None, *, as_json: bool) -> 
                     row.forge,
                     row.role,
                     row.account or "not known",
-                    "REFUSED" if row.broken else f"closed for {row.closed_for:g} s" if row.closed_for else "open",
+                    _gate(row),
                     "-" if row.remaining is None else f"{row.remaining} of {row.limit or '?'}",
                     "-" if row.resets_in is None else f"{row.resets_in:g} s",
                     str(row.points_last_minute),
@@ -199,6 +199,17 @@ def status(config_path: Path | None, run_dir: Path | None, *, as_json: bool) -> 
                 for row in found.counters
             ],
         )
+
+
+def _gate(row: CredentialState) -> str:
+    """What a credential's calls meet, the worst first."""
+    if row.broken:
+        return "REFUSED"
+    if row.paused_for:
+        return f"WRITES PAUSED for {row.paused_for:g} s"
+    if row.closed_for:
+        return f"closed for {row.closed_for:g} s"
+    return "writes one at a time" if row.on_trial else "open"
 
 
 def _mebibytes(count: int) -> str:

@@ -118,6 +118,8 @@ class CredentialState(Struct, kw_only=True, frozen=True):
 
     ``account``: whose credential it is; None where that is not known. ``broken``: the forge refuses the token, and no
     other has been seen since. ``closed_for``: a secondary limit or the pace of creations keeps the gate shut so long.
+    ``paused_for``: the forge has answered a write with something else, and no other one goes out for so long;
+    ``on_trial``: then one goes at a time, until one is answered rightly.
     ``points_last_minute`` and ``creations_last_hour`` are our own count against limits that a forge does not show.
     ``remaining`` and ``limit`` are of the forge's ``core`` limit.
     """
@@ -127,6 +129,8 @@ class CredentialState(Struct, kw_only=True, frozen=True):
     account: str | None = None
     broken: bool
     closed_for: float
+    paused_for: float = 0.0
+    on_trial: bool = False
     in_flight: int
     waiting: int
     points_last_minute: int = 0

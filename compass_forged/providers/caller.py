@@ -4,24 +4,36 @@ The rules, in the order in which they matter:
 
 * a write is never repeated once a byte of it may have gone out and its answer is not definite;
 * ``guard.sending`` is awaited once a write, right before its first byte;
+* after a yes to a write that is about something else, none goes out for a while (``proving``);
 * a read is tried at most three times, within the caller's deadline;
 * identical reads share one request (``flights``), and what the forge marked is asked about and not for (``etags``);
 * a redirect is followed by hand: a read within its origin, a write only into a repository that the call may touch.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal, Protocol
 
 import msgspec
 import trio
 
 from compass_forged.budget import Kind, Reading
-from compass_forged.errors import BadAnswer, BadCredentials, ForgeError, ForgeStatus, ForgeUnavailable, RateLimited
+from compass_forged.errors import (
+    BadAnswer,
+    BadCredentials,
+    ForeignAnswer,
+    ForgeError,
+    ForgeStatus,
+    ForgeUnavailable,
+    RateLimited,
+)
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers.credentials import Credential
+from compass_forged.providers.doubt import Doubt
 from compass_forged.providers.etags import AnswerCache, confirmed, tag_of
 from compass_forged.providers.flights import Flight, FlightFailed, Writes
 from compass_forged.providers.gate import Admission, Gate
@@ -156,6 +168,7 @@ class ForgeHttp:
         self._transport = transport
         self._gate = gate
         self._credential = credential
+        self._doubt: Doubt[HttpAnswer] = Doubt(credential)
         self._dialect = dialect
         self._jitter = jitter
         self._answers = AnswerCache()
@@ -219,6 +232,19 @@ class ForgeHttp:
         if answer.status in REDIRECTS:
             raise ForgeStatus(answer.status, "the repository or artifact has moved more than once")
         return ForgeAnswer(answer.status, answer.headers, answer.body, moved_to=moved_to)
+
+    @contextmanager
+    def proving(self) -> Generator[None, None, None]:
+        """Around the translation of a write's answer: one that is about something else pauses the credential's writes.
+
+        Reads go on: each is judged by itself and leaves nothing behind, and they tell what became of the write.
+        """
+        try:
+            yield
+        except ForeignAnswer as error:
+            self._gate.mistaken(str(error))
+            raise
+        self._gate.proved()
 
     async def ask(self, request: HttpRequest, context: CallContext) -> HttpAnswer:
         """Send one read as it is, once, and hand back whatever is answered: for finding out what a credential may do.
@@ -300,6 +326,7 @@ class ForgeHttp:
 
     async def _written(self, request: HttpRequest, context: CallContext) -> HttpAnswer:
         async def sending() -> None:
+            self._gate.check_writes()
             if not context.guard.sent:
                 await context.guard.sending()
 
@@ -378,18 +405,45 @@ class ForgeHttp:
         """
         if token is None:
             token = await self._credential.token()
+        admission, token = await self._admitted(context, kind, token, admission)
         answer = await self._exchange(request, context, kind, sending, token, admission)
         if not self._dialect.refuses_credential(answer):
             return answer
         try:
-            token = await self._credential.renewed(token)
-            answer = await self._exchange(request, context, kind, sending, token)
+            again = partial(self._exchange, request, context, kind, sending)
+            return await self._doubt.resolve(token, partial(self._accepted, again))
         except ForgeError as error:
             if error.outcome == "not_sent":
                 error.outcome = (
                     "rejected"  # of the call as a whole: its first request reached the forge, and was refused
                 )
             raise
+
+    async def _admitted(
+        self, context: CallContext, kind: Kind, token: str, admission: Admission | None
+    ) -> tuple[Admission, str]:
+        """Leave to send, and what: while the call waited, the token that it had may have been replaced or refused.
+
+        Raises:
+            BadCredentials: the role has been broken meanwhile. Nothing was sent.
+        """
+        while True:
+            if admission is None:
+                admission = await self._gate.admit(context.container, kind)
+            try:
+                current = self._credential.current(token)
+            except BadCredentials:
+                admission.settle(sent=False)
+                raise
+            if not self._doubt.is_about(current):
+                return admission, current
+            admission.settle(sent=False)  # whoever finds out about the token needs the room
+            admission = None
+            await self._doubt.over()
+            token = await self._credential.token()
+
+    async def _accepted(self, send: Callable[[str], Awaitable[HttpAnswer]], token: str) -> HttpAnswer:
+        answer = await send(token)
         if self._dialect.refuses_credential(answer):
             self._credential.refuse(token)
             raise BadCredentials(self._credential.role, f"the forge answered {answer.status}")

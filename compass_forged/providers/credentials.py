@@ -136,6 +136,16 @@ class Credential:
         log.info("a credential has been renewed", role=self.role)
         return token
 
+    def current(self, token: str) -> str:
+        """What a call is to send that was to send ``token`` and had to wait.
+
+        Raises:
+            BadCredentials: the role has been broken meanwhile. Nothing was sent.
+        """
+        if self._refused is not None:
+            raise self._still_refused()
+        return token if self._last is None else self._last.reveal()
+
     async def renewed(self, refused: str) -> str:
         """The token read anew from its source, after the forge refused ``refused``; raises as ``token``.
 

@@ -7,6 +7,7 @@ its deadline, and is refused at once if not. The rules:
 * of all that wait, one is the timekeeper and sleeps until the next opening; when it leaves, another takes over, so
   that no task of the gate's own is needed;
 * admitting, refusing and settling are synchronous: a cancelled waiter gives back what it was given;
+* writes are held back for a while after the forge has answered one with something else (``quarantine``);
 * of identical reads that wait, the first to be let go takes all the others along, whatever container they are of.
 """
 
@@ -20,9 +21,10 @@ from typing import Any, Final, TypeAlias
 import trio
 
 from compass_forged.budget import Budget, BudgetStatus, Kind, Reading
-from compass_forged.errors import RateLimited
+from compass_forged.errors import RateLimited, WritesPaused
 from compass_forged.observability import get_logger
 from compass_forged.providers.flights import Flight, Flights
+from compass_forged.quarantine import Quarantine
 
 QUEUE_PER_CONTAINER: Final = 64
 CONCURRENCY: Final = 16
@@ -36,12 +38,17 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GateStatistics:
-    """A gate as it stands: requests in flight, requests waiting by container, and its budget."""
+    """A gate as it stands: requests in flight, requests waiting by container, and its budget.
+
+    ``paused_for``: seconds for which no write may go; ``on_trial``: then one at a time, until one is answered rightly.
+    """
 
     name: str
     in_flight: int
     waiting: dict[str, int]
     budget: BudgetStatus
+    paused_for: float = 0.0
+    on_trial: bool = False
 
 
 class Admission:
@@ -75,7 +82,7 @@ class _Waiter:
     key: Hashable = None
     admission: Admission | None = None
     boarded: AnyFlight | None = None
-    refusal: RateLimited | None = None
+    refusal: RateLimited | WritesPaused | None = None
 
     def is_decided(self) -> bool:
         return self.admission is not None or self.boarded is not None or self.refusal is not None
@@ -140,6 +147,7 @@ class Gate:
             flights: the reads under way that may be shared; they are this gate's from now on.
         """
         self._budget = budget
+        self._quarantine = Quarantine()
         self._name = name
         self._concurrency = concurrency
         self._queue_per_container = queue_per_container
@@ -157,6 +165,7 @@ class Gate:
         Raises:
             RateLimited: at once, if the turn would come after the deadline or the container's queue is full. Nothing
                 was sent.
+            WritesPaused: likewise, a write while writes are paused.
         """
         decided = await self._decision(self._lane(kind, resource), container, None)
         if decided.admission is None:
@@ -219,19 +228,50 @@ class Gate:
         self._changed()
         return delay
 
-    def exhausted(self, resource: str, resets_in: float) -> float:
-        """The forge refused for want of ``resource``. Returns the seconds until it resets."""
-        delay = self._budget.exhaust(resource, resets_in, trio.current_time())
+    def exhausted(self, resource: str, resets_in: float, asked: str = "core") -> float:
+        """The forge refused for want of ``resource`` what was admitted as ``asked``. Returns the seconds it takes."""
+        delay = self._budget.exhaust(resource, resets_in, trio.current_time(), asked=asked)
         self._changed()
         return delay
 
+    def mistaken(self, why: str) -> None:
+        """The forge answered a write with something else: no other one goes for a while.
+
+        Those who wait with one and cannot wait that long are refused at once.
+        """
+        now = trio.current_time()
+        was_paused = self._quarantine.paused_for(now) > 0
+        seconds = self._quarantine.pause(now)
+        if not was_paused:
+            log.error("writes under a credential are paused", gate=self._name, seconds=round(seconds), why=why)
+        self._changed()
+
+    def proved(self) -> None:
+        """The forge answered a write with what it was about."""
+        if self._quarantine.prove(trio.current_time()):
+            log.info("writes under a credential are answered rightly again", gate=self._name)
+            self._changed()
+
+    def check_writes(self) -> None:
+        """Right before a write's first byte: the pause may have begun since it was admitted.
+
+        Raises:
+            WritesPaused: it has. Nothing was sent.
+        """
+        seconds = self._quarantine.paused_for(trio.current_time())
+        if seconds > 0:
+            raise WritesPaused(seconds)
+
     def statistics(self) -> GateStatistics:
         """How the gate stands."""
+        now = trio.current_time()
         return GateStatistics(
             name=self._name,
             in_flight=self._in_flight,
             waiting=dict(self._queued),
-            budget=self._budget.status(trio.current_time()),
+            budget=self._budget.status(now),
+            paused_for=self._quarantine.paused_for(now),
+            on_trial=self._quarantine.on_trial,
         )
 
     # --- deciding -----------------------------------------------------------------------------------------------
@@ -246,12 +286,15 @@ class Gate:
     def _opens_in(self, lane: _Lane, now: float) -> float:
         if self._in_flight >= self._concurrency:
             return math.inf
-        return self._budget.opens_in(lane.kind, lane.resource, now)
+        held = self._quarantine.opens_in(now) if lane.kind == "write" else 0.0
+        return max(held, self._budget.opens_in(lane.kind, lane.resource, now))
 
     def _let_go(self, lane: _Lane, waiter: _Waiter, now: float) -> None:
         """Admit one, and have those who wait for the same board its flight."""
         self._in_flight += 1
         self._budget.spend(lane.kind, lane.resource, now)
+        if lane.kind == "write":
+            self._quarantine.begin()
         waiter.admission = Admission(partial(self._settle, lane))
         if waiter.key is None:
             return
@@ -275,6 +318,8 @@ class Gate:
         self._in_flight -= 1
         now = trio.current_time()
         self._budget.settle(lane.kind, lane.resource, now, reading=reading, sent=sent, created=created)
+        if lane.kind == "write":
+            self._quarantine.end()
         self._changed()
 
     def _refuse_hopeless(self, lane: _Lane, waiter: _Waiter, now: float, delay: float) -> None:
@@ -286,7 +331,7 @@ class Gate:
         pace = self._budget.settings.creation_interval if lane.kind == "write" else 0.0
         turn = now + delay + lane.ahead_of(waiter.container) * pace
         if math.isfinite(delay) and turn > waiter.deadline:
-            raise _too_late(turn - now)
+            raise self._too_late(lane, now, turn - now)
 
     def _changed(self) -> None:
         """Something opened or closed: decide anew, and have the timekeeper look at its clock again."""
@@ -317,8 +362,15 @@ class Gate:
         lane.opens_at = opens_at
         for waiter in lane.after(opens_at):
             lane.discard(waiter)
-            waiter.refusal = _too_late(delay)
+            waiter.refusal = self._too_late(lane, now, delay)
             waiter.event.set()
+
+    def _too_late(self, lane: _Lane, now: float, seconds: float) -> RateLimited | WritesPaused:
+        if lane.kind == "write" and self._quarantine.paused_for(now) > 0:
+            return WritesPaused(seconds)
+        return RateLimited(
+            seconds, "the forge's limits leave no room for this call before its deadline", outcome="not_sent"
+        )
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
@@ -357,9 +409,3 @@ class Gate:
             self._wakes_at = math.inf
             if self._timekeeper is not None:
                 self._timekeeper.event.set()
-
-
-def _too_late(seconds: float) -> RateLimited:
-    return RateLimited(
-        seconds, "the forge's limits leave no room for this call before its deadline", outcome="not_sent"
-    )

@@ -49,6 +49,7 @@ class GitHubProvider:
         *,
         host: str = HOST,
         own_login: Callable[[], str] = lambda: "",
+        own_user_id: Callable[[], int] = lambda: 0,
         counters: Counters | None = None,
     ) -> None:
         """Join an operation's parts.
@@ -59,11 +60,12 @@ class GitHubProvider:
             own_login: the login that the credential writes as, ``name[bot]`` for an App; "" while it is not known.
                 What is written is then not checked for its author, and a verdict on an own pull request is refused
                 by the forge alone.
+            own_user_id: the user's id; 0 for an App, or while it is not known.
             counters: what is counted for the operator.
         """
         self._http = http
         self._forge = ForgeRef(provider="github", host=host)
-        self._access = Access(http, self._forge, OwnAccount(own_login), counters or Counters())
+        self._access = Access(http, self._forge, OwnAccount(own_login, own_user_id), counters or Counters())
         self._default_branches = github_pull_flow.DefaultBranches()
 
     @property
@@ -98,7 +100,8 @@ class GitHubProvider:
     async def create_issue(self, arm: CreateIssue, context: CallContext) -> Issue:
         """Open an issue."""
         answer = await self._http.write(issues.create_issue_request(arm), context)
-        return issues.created_issue(answer, arm, self._forge, self._access.own)
+        with self._http.proving():
+            return issues.created_issue(answer, arm, self._forge, self._access.own)
 
     async def comment_on_issue(self, arm: CommentOnIssue, context: CallContext) -> CommentRef:
         """Comment on an issue."""
@@ -183,7 +186,8 @@ class GitHubProvider:
 
     async def _comment(self, repo: str, number: int, body: str, context: CallContext) -> CommentRef:
         answer = await self._http.write(issues.comment_request(repo, number, body), context)
-        return issues.written_comment(answer, repo, number, self._access.own)
+        with self._http.proving():
+            return issues.written_comment(answer, repo, number, self._access.own)
 
     async def _issue_page(
         self, arm: ListIssues, position: issues.ListPosition, context: CallContext

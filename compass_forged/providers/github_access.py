@@ -153,7 +153,7 @@ async def _read_list(
         items += found.good
         broken += len(found.broken)
         kept += 1
-        more = _goes_on(answer, len(found.good) + len(found.broken), size)
+        more = goes_on(answer, len(found.good) + len(found.broken), size)
         if enough(items) or not more:
             return Listing(items, broken, complete and not more)
         last = last_page(answer) if newest and page == 1 else None
@@ -165,7 +165,7 @@ async def _read_list(
         page += 1
 
 
-def _goes_on(answer: ForgeAnswer, count: int, size: int) -> bool:
+def goes_on(answer: ForgeAnswer, count: int, size: int) -> bool:
     """Whether another page follows: as the Link header says where there is one, else a full page makes it likely."""
     if "link" in answer.headers:
         return count > 0 and link_query(answer, "next") is not None

@@ -226,9 +226,10 @@ def expect_number(answer: ForgeAnswer, found: int, wanted: int) -> None:
 class OwnAccount:
     """The account that a credential writes as, as far as it is known."""
 
-    def __init__(self, login: Callable[[], str] = lambda: "") -> None:
-        """``login`` is the account's, ``name[bot]`` for an App; "" while it is not known."""
+    def __init__(self, login: Callable[[], str] = lambda: "", user_id: Callable[[], int] = lambda: 0) -> None:
+        """``login`` is the account's, ``name[bot]`` for an App, ``user_id`` a user's; "" and 0 while not known."""
         self._login = login
+        self._user_id = user_id
         self._confirmed = ("", 0)
 
     def named(self, login: str) -> bool:
@@ -244,7 +245,7 @@ class OwnAccount:
     def may_have_written(self, user: User | None) -> bool:
         """Whether what ``user`` wrote may be ours: the account is, or one of the two is not known.
 
-        An account may be given another name. So the id that came with its name is kept, and counts from then on.
+        An account may be given another name. So its id counts: a user's own, or the one that has come with its name.
         """
         own = self._login()
         if not own or user is None or not user.login:
@@ -252,7 +253,7 @@ class OwnAccount:
         if same_login(user.login, own):
             self._confirmed = (own, user.id)
             return True
-        return user.id > 0 and self._confirmed == (own, user.id)
+        return user.id > 0 and (user.id == self._user_id() or self._confirmed == (own, user.id))
 
 
 def expect_author(answer: ForgeAnswer, user: User | None, own: OwnAccount | None) -> None:

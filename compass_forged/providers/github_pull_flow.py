@@ -80,7 +80,8 @@ async def create(
         if not pulls.says_it_exists(refused):
             raise
         raise await _look_up(access, arm, base, context) from refused
-    return pulls.created_pull(answer, arm, access.forge, access.own)
+    with access.http.proving():
+        return pulls.created_pull(answer, arm, access.forge, access.own)
 
 
 async def _post(access: Access, arm: CreatePullRequest, base: str, context: CallContext) -> ForgeAnswer:

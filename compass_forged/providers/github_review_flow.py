@@ -12,22 +12,17 @@ from compass_forged.errors import BadReview, ForgePrecondition, ForgeStatus
 from compass_forged.folding import fold, folded_bytes
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
-from compass_forged.providers import github_files as files
 from compass_forged.providers import github_pulls as pulls
 from compass_forged.providers import github_reviews as reviews
-from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer
+from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.github_access import Access, check_moved, failing_as, read_list
-from compass_forged.providers.github_diff import Anchor, Spot, anchors, find_spots, fits
+from compass_forged.providers.github_anchors import Anchored, find_anchors
 from compass_forged.providers.http import HttpRequest
 from compass_forged.wire.schema import InlineComment, PullRequest, ReviewRef, SubmitReview
 
 log = get_logger(__name__)
 
-FILE_PAGES_MAX: Final = 30
-"""Of a hundred files each: as many as GitHub lists."""
 _IN_THE_WAY: Final = "the reviewer account has a pending review on this pull request"
-_NO_DIFF: Final = frozenset({406, 422})
-"""How a diff is refused that is too large to be shown: no reason to refuse the review."""
 _GONE: Final = frozenset({404, 422})
 """How the deletion of a pending review is answered that was deleted or submitted meanwhile."""
 
@@ -44,15 +39,16 @@ async def submit(access: Access, arm: SubmitReview, context: CallContext, body_l
     inline: list[InlineComment] = []
     folded: list[InlineComment] = []
     commit = ""
+    warnings: list[str] = []
     if arm.comments:
         with failing_as("not_sent", refused="rejected"):
             pull = await _reviewed(access, arm, context)
-            spots = await _spots(access, arm, pull, context)
+            found = await find_anchors(access, pull, arm.comments, context)
         commit = pull.head_sha if pulls.is_sha(pull.head_sha) else ""
         for comment in arm.comments:
-            (inline if fits(comment, spots[comment.path]) else folded).append(comment)
+            (inline if found.holds(comment) else folded).append(comment)
+        warnings += _folded_for(folded, found, len(arm.comments))
     request = reviews.review_request(arm, fold(arm.body, folded), inline, commit)
-    warnings: list[str] = []
     try:
         answer = await access.http.write(request, context)
     except ForgeStatus as refused:
@@ -62,18 +58,8 @@ async def submit(access: Access, arm: SubmitReview, context: CallContext, body_l
             await _remove_leftover(access, arm, context)
         warnings.append("a review of the reviewer account that was begun and never submitted was removed")
         answer = await _once_more(access, request, context)
-    ref = reviews.submitted_review(answer, arm, access.own)
-    return _counted(ref, inline, folded, warnings)
-
-
-def _counted(
-    ref: ReviewRef, inline: Sequence[InlineComment], folded: Sequence[InlineComment], warnings: list[str]
-) -> ReviewRef:
-    if folded:
-        warnings.append(
-            f"{len(folded)} of {len(inline) + len(folded)} comments are on lines outside the diff; "
-            "they stand in the review's summary"
-        )
+    with access.http.proving():
+        ref = reviews.submitted_review(answer, arm, access.own)
     return ReviewRef(
         url=ref.url,
         review_id=ref.review_id,
@@ -82,6 +68,18 @@ def _counted(
         folded_count=len(folded),
         warnings=warnings,
     )
+
+
+def _folded_for(folded: Sequence[InlineComment], found: Anchored, total: int) -> list[str]:
+    """Why comments stand in the summary: a diff that was not read whole says nothing of a file that did not come."""
+    unsure = sum(found.may_hold(comment) for comment in folded)
+    outside = len(folded) - unsure
+    reasons = []
+    if outside:
+        reasons.append(f"{outside} of {total} comments are on lines outside the diff")
+    if unsure:
+        reasons.append(f"{unsure} of {total} comments are on files that were not found in the diff: {found.cut}")
+    return [f"{reason}; they stand in the review's summary" for reason in reasons]
 
 
 def _check_size(arm: SubmitReview, limit: int) -> None:
@@ -106,42 +104,6 @@ async def _reviewed(access: Access, arm: SubmitReview, context: CallContext) -> 
     if arm.verdict != "comment" and pull.author and access.own.named(pull.author.login):
         raise BadReview("verdict: the reviewer account opened this pull request itself; only comment is possible")
     return pull
-
-
-async def _spots(
-    access: Access, arm: SubmitReview, pull: PullRequest, context: CallContext
-) -> dict[str, dict[Anchor, Spot]]:
-    """Where the comments' lines stand in the diff, by path. A file that is not shown has none."""
-    wanted: dict[str, set[Anchor]] = {}
-    for comment in arm.comments:
-        wanted.setdefault(comment.path, set()).update(anchors(comment))
-    unseen = set(wanted)
-    spots: dict[str, dict[Anchor, Spot]] = {path: {} for path in wanted}
-
-    def enough(found: list[files.ChangedFile]) -> bool:
-        for file in found:
-            if file.path in unseen:
-                unseen.discard(file.path)
-                spots[file.path] = find_spots(file.patch, wanted[file.path])
-        found.clear()
-        return not unseen
-
-    try:
-        await read_list(
-            access.http,
-            context,
-            lambda size, page: files.files_request(pull.repo, pull.number, size, page),
-            files.read_files,
-            pages_max=FILE_PAGES_MAX,
-            enough=enough,
-        )
-    except AnswerTooLarge as error:
-        log.warning("a page of a diff is too large; comments on its files are folded", why=str(error))
-    except ForgeStatus as refused:
-        if refused.status not in _NO_DIFF:
-            raise
-        log.warning("a diff is not shown; the comments are folded", why=str(refused))
-    return spots
 
 
 # --- a review that was begun and never submitted ----------------------------------------------------------------------

@@ -155,7 +155,8 @@ class LinearProvider:
                 issue_id, team.id, arm.title, arm.body, [label.id for label in labels], actor
             )
             answer = await self._http.write(request, context)
-            made = issues.created_issue(answer, issue_id, team.id, self._forge)
+            with self._http.proving():
+                made = issues.created_issue(answer, issue_id, team.id, self._forge)
             if made.repo.upper() != team.key.upper():  # renamed since it was looked up: that a scope may forbid
                 self._teams.forget(team_key(arm.repo))
             return made
@@ -175,7 +176,9 @@ class LinearProvider:
 
         async def write(actor: dict[str, str]) -> CommentRef:
             request = comments.comment_request(comment_id, issue_id, arm.body, actor)
-            return comments.written_comment(await self._http.write(request, context), comment_id, issue_id)
+            answer = await self._http.write(request, context)
+            with self._http.proving():
+                return comments.written_comment(answer, comment_id, issue_id)
 
         async def look() -> CommentRef | None:
             answer = await self._http.read(comments.comment_by_id_request(comment_id), context)

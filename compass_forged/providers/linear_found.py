@@ -130,7 +130,9 @@ def read_found(raw: RawIssue, answer: ForgeAnswer, forge: ForgeRef) -> Found:
         created_at=utc_time(raw.createdAt),
         updated_at=utc_time(raw.updatedAt),
     )
-    if raw.archivedAt:
+    if raw.trashed:
+        issue.warnings.append("deleted on the forge: it is in the trash")
+    elif raw.archivedAt:
         issue.warnings.append("archived on the forge")
     if raw.comments is not None:
         _add_comments(issue, raw.comments, raw.counted, answer)

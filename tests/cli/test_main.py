@@ -361,6 +361,10 @@ def test_what_is_wrong_with_a_daemon_stands_out(daemon: Daemon, capsys: pytest.C
                 role="reviewer", broken=False, closed_for=2.5, remaining=7, limit=9, resets_in=60.0, **common_state
             ),
             CredentialState(role="reader", broken=False, closed_for=0.0, remaining=7, **common_state),
+            CredentialState(
+                role="a", broken=False, closed_for=1.0, paused_for=59.5, on_trial=True, remaining=7, **common_state
+            ),
+            CredentialState(role="b", broken=False, closed_for=0.0, on_trial=True, remaining=7, **common_state),
         ],
         counters=[CounterRow(name="calls", labels={"arm": "get_issue", "code": "ok"}, count=4)],
     )
@@ -368,12 +372,14 @@ def test_what_is_wrong_with_a_daemon_stands_out(daemon: Daemon, capsys: pytest.C
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0].endswith(": draining")
     assert lines[1] == "store memory (OUT OF REACH); forges github:github.com"
-    assert lines[4:7] == [
+    assert lines[4:9] == [
         "github:github.com author ada REFUSED - - 5 1 1 2",
         "github:github.com reviewer not known closed for 2.5 s 7 of 9 60 s 0 0 1 2",
         "github:github.com reader not known open 7 of ? - 0 0 1 2",
+        "github:github.com a not known WRITES PAUSED for 59.5 s 7 of ? - 0 0 1 2",
+        "github:github.com b not known writes one at a time 7 of ? - 0 0 1 2",
     ]
-    assert lines[8] == "calls arm=get_issue code=ok 4"
+    assert lines[10] == "calls arm=get_issue code=ok 4"
     assert steer("status", "--json") == 0
     assert json.loads(capsys.readouterr().out)["store_available"] is False
 

@@ -1,6 +1,7 @@
 """What becomes of one call whatever the forge does: retries, outcomes, redirects, refused tokens, limits."""
 
 import math
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import httpx
@@ -21,7 +22,8 @@ from compass_forged.errors import (
 )
 from compass_forged.ports import CallContext
 from compass_forged.providers.caller import AnswerTooLarge
-from compass_forged.providers.http import BODY_MAX_BYTES, CONCURRENCY_MAX, HttpRequest
+from compass_forged.providers.doubt import Doubt
+from compass_forged.providers.http import BODY_MAX_BYTES, CONCURRENCY_MAX, HttpAnswer, HttpRequest
 from compass_forged.providers.urls import BaseUrl
 from tests.support.forge_http import (
     TOKEN,
@@ -116,6 +118,32 @@ async def test_limits_in_all_their_forms(
         await http.write(WRITE, context)
     assert gated.value.outcome == "not_sent"
     assert len(forge.requests) == 1
+
+
+@pytest.mark.parametrize("status", [403, 429])
+async def test_a_limit_by_another_name_than_the_requests_own_stops_both_until_its_end(
+    status: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    told = {
+        "x-ratelimit-resource": "dependency_snapshots",
+        "x-ratelimit-limit": "100",
+        "x-ratelimit-remaining": "0",
+        "x-ratelimit-reset": str(EPOCH + 59),
+    }
+    plenty = {"x-ratelimit-resource": "core", "x-ratelimit-limit": "5000", "x-ratelimit-remaining": "4000"}
+    forge = scripted(answer(200, [], plenty), answer(status, refusal("x"), told), answer(200, [], plenty))
+    http = new_http(forge)
+    await http.read(READ, new_context()[0])
+    for left in (60.0, 59.0):
+        with trio.fail_after(30), pytest.raises(RateLimited) as refused:
+            await http.read(READ, new_context()[0])
+        assert refused.value.retry_after_seconds == pytest.approx(left)
+        await trio.sleep(1)
+    assert len(forge.requests) == 2
+    resources = {one.resource: one.remaining for one in http.gate.statistics().budget.resources}
+    assert resources == {"core": 4000, "dependency_snapshots": 0}
+    await http.read(READ, new_context()[0])
+    assert trio.current_time() == pytest.approx(60.0)
 
 
 async def test_a_pause_is_logged_once(autojump_clock: trio.testing.MockClock) -> None:
@@ -267,12 +295,12 @@ async def test_a_write_reaches_a_server_that_drops_it_at_most_once(drop_after: f
     assert guard.sendings == 1
 
 
-@pytest.mark.parametrize(("deadline", "tries"), [(0.06, 2), (30.0, 3)])
+@pytest.mark.parametrize(("deadline", "tries"), [(0.35, 2), (30.0, 3)])
 async def test_a_write_that_cannot_connect_is_tried_again_and_never_told_as_sent(deadline: float, tries: int) -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
     await listeners[0].aclose()
-    http = new_http(None, base=BaseUrl.parse(f"http://127.0.0.1:{port}"), jitter=-0.4)
+    http = new_http(None, base=BaseUrl.parse(f"http://127.0.0.1:{port}"), jitter=0.1)  # after 0.15 s and 0.3 s more
     context, guard = new_context()
     with trio.fail_after(deadline), pytest.raises(ForgeUnavailable) as failed:
         await http.write(WRITE, context)
@@ -346,6 +374,135 @@ async def test_a_token_refused_twice_breaks_the_role(autojump_clock: trio.testin
     await trio.sleep(30)
     await http.read(READ, new_context()[0])
     assert len(forge.requests) == 3
+
+
+class Revoked(httpx.AsyncBaseTransport):
+    """Takes a second for each request, and takes one token alone; tells what it was sent."""
+
+    def __init__(self, good: str = "") -> None:
+        self.good = good
+        self.tokens: list[str] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        token = request.headers["authorization"].removeprefix("Bearer ")
+        self.tokens.append(token)
+        await trio.sleep(1)
+        return answer(201, {}) if token == self.good else answer(401, refusal("Bad credentials"))
+
+
+async def test_of_those_who_wait_when_a_token_is_revoked_none_sends_it(autojump_clock: trio.testing.MockClock) -> None:
+    forge = Revoked()
+    http = new_http(forge, source=Source("token-old"), settings=BudgetSettings(creation_burst=100))
+    outcomes: list[str] = []
+
+    async def write() -> None:
+        with pytest.raises(BadCredentials) as refused:
+            await http.write(WRITE, new_context()[0])
+        outcomes.append(refused.value.outcome)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(60):
+            nursery.start_soon(write)
+    assert len(forge.tokens) <= 2 * 16
+    assert sorted(outcomes) == ["not_sent"] * 44 + ["rejected"] * 16
+    assert http.gate.statistics().in_flight == 0
+
+
+async def test_a_call_that_was_let_go_too_late_for_its_role_is_not_sent(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    forge = Revoked("token-old")
+    http = new_http(forge, source=Source("token-old"))
+    http.gate.throttled(20.0, "status 429")
+    async with trio.open_nursery() as nursery:
+
+        async def write() -> None:
+            with pytest.raises(BadCredentials) as refused:
+                await http.write(WRITE, new_context()[0])
+            assert refused.value.outcome == "not_sent"
+
+        nursery.start_soon(write)
+        await trio.sleep(10)
+        http.credential.refuse("token-old")
+    assert trio.current_time() == 20
+    assert forge.tokens == []
+    assert http.gate.statistics().in_flight == 0
+
+
+async def test_those_who_wait_when_a_token_is_replaced_send_the_new_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    forge = Revoked("token-new")
+    source = Source("token-old", "token-new")
+    http = new_http(forge, source=source, settings=BudgetSettings(creation_burst=100))
+    async with trio.open_nursery() as nursery:
+        for _ in range(60):
+            nursery.start_soon(http.write, WRITE, new_context()[0])
+    assert forge.tokens.count("token-old") == 16
+    assert forge.tokens.count("token-new") == 60
+
+
+async def test_whoever_finds_out_and_is_cancelled_leaves_it_to_the_next(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    forge = Revoked()
+    http = new_http(forge, source=Source("token-old"), settings=BudgetSettings(creation_burst=100))
+    ended: list[type[BaseException]] = []
+
+    async def write(seconds: float) -> None:
+        with trio.move_on_after(seconds) as scope, suppress(BadCredentials):
+            await http.write(WRITE, new_context()[0])
+        ended.append(trio.Cancelled if scope.cancelled_caught else BadCredentials)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write, 1.5)  # finds out from 1 on
+        await trio.sleep(0.1)
+        nursery.start_soon(write, 30.0)  # waits for that from 1.1 on, and is next
+        nursery.start_soon(write, 30.0)
+        await trio.sleep(1.1)
+        nursery.start_soon(write, 30.0)  # comes while the token is in doubt
+    assert trio.current_time() == 2.5
+    assert ended == [trio.Cancelled, BadCredentials, BadCredentials, BadCredentials]
+    assert len(forge.tokens) == 3 + 2
+
+
+async def test_a_call_alone_that_is_cancelled_before_it_finds_out_keeps_nobody_waiting(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forge = Revoked()
+    http = new_http(forge, source=Source("token-old"))
+    scope = trio.CancelScope()
+    resolve: Callable[..., Awaitable[HttpAnswer]] = Doubt.resolve
+
+    async def cancelled(*arguments: object) -> HttpAnswer:
+        scope.cancel()
+        return await resolve(*arguments)
+
+    with monkeypatch.context() as patched, scope:
+        patched.setattr(Doubt, "resolve", cancelled)
+        await http.write(WRITE, new_context()[0])
+    assert scope.cancelled_caught
+    forge.good = "token-old"
+    with trio.fail_after(5):
+        await http.write(WRITE, new_context()[0])
+
+
+async def test_a_token_that_is_refused_once_and_taken_again_is_tried_by_one_for_all(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    forge = Revoked()
+    http = new_http(forge, source=Source("token-old"), settings=BudgetSettings(creation_burst=100))
+
+    async def mend() -> None:
+        await trio.sleep(1.5)
+        forge.good = "token-old"
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mend)
+        for _ in range(40):
+            nursery.start_soon(http.write, WRITE, new_context()[0])
+    assert len(forge.tokens) == 16 + 40
+    assert trio.current_time() < 10
 
 
 EMPTY = {"x-ratelimit-remaining": "0", "x-ratelimit-limit": "5000", "x-ratelimit-reset": str(EPOCH + 1200)}

@@ -8,6 +8,7 @@ import httpx
 import msgspec
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -222,7 +223,19 @@ async def test_one_that_stands_in_a_renamed_repository_is_found_there() -> None:
     assert (told.value.number, told.value.found and told.value.found.repo) == (7, "acme/New")
 
 
-async def test_an_account_with_another_name_is_still_the_one_that_it_was() -> None:
+async def test_a_user_is_known_by_the_id_whatever_name_it_has_been_given_since() -> None:
+    script = Script([answer(201, pull_json(user={"login": login, "id": 5})) for login in ("lovelace", "Ada")])
+    script.script.append(answer(201, pull_json(user={"login": "eve", "id": 6})))
+    provider = GitHubProvider(new_http(script), own_login=lambda: "ada", own_user_id=lambda: 5)
+    for _ in range(2):
+        assert (await provider.create_pull_request(CREATE, new_context()[0])).number == 7
+    with pytest.raises(ForeignAnswer, match="another author"):
+        await provider.create_pull_request(CREATE, new_context()[0])
+
+
+async def test_an_account_with_another_name_is_still_the_one_that_it_was(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     logins = ["ada", "ada", "ada", "bob", "bob"]
     users = [{"login": "ADA", "id": 5}, {"login": "lovelace", "id": 5}, {"login": "eve", "id": 6}]
     users += [{"login": "ada", "id": 5}, {"login": "bob", "id": 5}]

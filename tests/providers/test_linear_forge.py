@@ -227,6 +227,19 @@ async def test_a_key_creates_once_and_is_answered_as_replayed(autojump_clock: Mo
     assert held.id == str(uuid.UUID(bytes=SEED, version=4))
 
 
+async def test_a_key_whose_issue_people_have_deleted_is_answered_with_it_and_says_so(autojump_clock: MockClock) -> None:
+    forge = new_forge()
+    linear = on_forge(forge)
+    first = await linear.create_issue(CREATE, keyed())
+    forge.state.archive("ENG-2", trash=True)
+    again = await linear.create_issue(CREATE, keyed())
+
+    assert (again.replayed, again.url) == (True, first.url)
+    assert again.warnings == ["deleted on the forge: it is in the trash"]
+    forge.state.archive("ENG-2")
+    assert (await linear.create_issue(CREATE, keyed())).warnings == ["archived on the forge"]
+
+
 async def test_another_key_is_another_issue(autojump_clock: MockClock) -> None:
     forge = new_forge()
     linear = on_forge(forge)

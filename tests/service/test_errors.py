@@ -28,6 +28,7 @@ from compass_forged.errors import (
     SubscriptionsExhausted,
     Unsupported,
     ValueRefused,
+    WritesPaused,
 )
 from compass_forged.policy import MESSAGE_MAX_CHARS, NOT_FOUND_MESSAGE, error_result, to_call_error
 from compass_forged.providers.fake import Step
@@ -65,6 +66,8 @@ def found_pull(number: int) -> PullRequest:
 
 
 TABLE: list[tuple[ForgeError, str, str, str]] = [
+    (WritesPaused(60.0), "unavailable", "not_sent",
+     "writes are paused: the forge answered one about another repository, number or author; reads go on"),
     (ForgeStatus(404, "Not Found"), "not_found", "rejected", NOT_FOUND_MESSAGE),
     (ForgeStatus(403, "Resource not accessible"), "not_found", "rejected", NOT_FOUND_MESSAGE),
     (BadCredentials("author", "401"), "failed_precondition", "rejected",
