@@ -12,8 +12,9 @@ from compass_forged.config import BudgetConfig, Config, ForgeConfig, TokenPlace
 from compass_forged.errors import ConfigError
 from compass_forged.observability import Counters
 from compass_forged.ports import Role, TokenSource
-from compass_forged.providers.caller import Dialect, ForgeHttp
+from compass_forged.providers.caller import ForgeHttp
 from compass_forged.providers.credentials import Credential, EnvToken, FileToken
+from compass_forged.providers.dialect import Dialect
 from compass_forged.providers.flights import Writes
 from compass_forged.providers.gate import Gate
 from compass_forged.providers.github import GitHubProvider

@@ -13,7 +13,7 @@ from typing import Final, Generic, NoReturn, TypeVar
 import msgspec
 
 from compass_forged.errors import BadAnswer, ForgeUnavailable
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 
 _ACCEPTED, _NO_CONTENT = 202, 204
 _LATER_SECONDS: Final = 2.0

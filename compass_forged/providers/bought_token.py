@@ -13,7 +13,7 @@ import trio
 from compass_forged.errors import BadCredentials, ConfigError, ForgeError, ForgeUnavailable, RateLimited
 from compass_forged.observability import get_logger
 from compass_forged.ports import Role
-from compass_forged.providers.caller import Dialect
+from compass_forged.providers.dialect import Dialect
 from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport, TransportFailure
 from compass_forged.providers.tokens import RecentTokens, Secret
 

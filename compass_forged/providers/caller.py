@@ -11,16 +11,15 @@ The rules, in the order in which they matter:
 """
 
 import random
-from collections.abc import Awaitable, Callable, Generator, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, Protocol
+from typing import Final
 
 import msgspec
 import trio
 
-from compass_forged.budget import Kind, Reading
+from compass_forged.budget import Kind
 from compass_forged.errors import (
     BadAnswer,
     BadCredentials,
@@ -33,9 +32,11 @@ from compass_forged.errors import (
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers.credentials import Credential
+from compass_forged.providers.dialect import Dialect
 from compass_forged.providers.doubt import Doubt
 from compass_forged.providers.etags import AnswerCache, confirmed, tag_of
 from compass_forged.providers.flights import Flight, FlightFailed, Writes
+from compass_forged.providers.forge_answer import AnswerTooLarge, ForgeAnswer
 from compass_forged.providers.gate import Admission, Gate
 from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport, OnSending, TransportFailure
 
@@ -53,93 +54,6 @@ _RETRY_SECONDS = 0.25
 _LOOK_UP_SECONDS = 5.0
 
 log = get_logger(__name__)
-
-
-class AnswerTooLarge(BadAnswer):
-    """The answer to a read is over the cap: the request asked for too much at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """The forge refused for a limit.
-
-    Attributes:
-        kind: ``primary`` for a counted limit that is used up, ``secondary`` for a throttle.
-        resource: which counted limit.
-        delay: seconds until trying again makes sense; None where the forge named none.
-    """
-
-    kind: Literal["primary", "secondary"]
-    resource: str
-    delay: float | None
-
-
-class Dialect(Protocol):
-    """How one kind of forge speaks over HTTP. Pure."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Sent with every request."""
-        ...
-
-    def authorization(self, token: str) -> str:
-        """The value of the Authorization header."""
-        ...
-
-    def reading(self, answer: HttpAnswer) -> Reading | None:
-        """What an answer says of its limit, if anything."""
-        ...
-
-    def limit(self, answer: HttpAnswer) -> Limit | None:
-        """Whether an answer is a refusal for a limit."""
-        ...
-
-    def refuses_credential(self, answer: HttpAnswer) -> bool:
-        """Whether an answer says that the token is not accepted."""
-        ...
-
-    def refusal(self, answer: HttpAnswer) -> ForgeError | None:
-        """The error that any other answer amounts to; None for one that may be translated."""
-        ...
-
-    def wanted(self, answer: HttpAnswer) -> Mapping[str, str]:
-        """What a refusal's headers say the credential lacks, for the log; empty if they say nothing."""
-        ...
-
-    def place_request(self, path: tuple[str, ...]) -> HttpRequest | None:
-        """The read that tells which repository a path lies in; None if the path names none."""
-        ...
-
-    def place_name(self, answer: HttpAnswer) -> str:
-        """The repository's canonical name from the answer to that read; "" if it holds none."""
-        ...
-
-    def leads_to_same(self, request: HttpRequest, path: tuple[str, ...]) -> bool:
-        """Whether a redirect to ``path`` changes the repository alone: not the artifact, nor what is done with it."""
-        ...
-
-    def moved(self, request: HttpRequest, repo: str) -> HttpRequest:
-        """The same request on another repository."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ForgeAnswer:
-    """An answer that is no error.
-
-    Attributes:
-        status: the HTTP status, always 2xx.
-        headers: names in lower case.
-        body: the whole body, which the translator decodes.
-        moved: whether a read was redirected, so that it may rightly be about another repository or number.
-        moved_to: the repository that a write was resent to; "" if it was not.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    moved: bool = False
-    moved_to: str = ""
 
 
 class ForgeHttp:

@@ -8,7 +8,8 @@ from compass_forged.ports import CallContext
 from compass_forged.providers import github_issues as issues
 from compass_forged.providers import github_pull_flow, github_review_flow
 from compass_forged.providers.answers import left_out
-from compass_forged.providers.caller import AnswerTooLarge, ForgeHttp
+from compass_forged.providers.caller import ForgeHttp
+from compass_forged.providers.forge_answer import AnswerTooLarge
 from compass_forged.providers.github_access import Access, check_moved
 from compass_forged.providers.github_answers import OwnAccount, repo_path
 from compass_forged.wire.schema import (

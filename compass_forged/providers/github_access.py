@@ -9,7 +9,8 @@ from compass_forged.errors import ForgeError, ForgeStatus, ForgeUnavailable
 from compass_forged.observability import Counters, get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers.answers import Items
-from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer, ForgeHttp
+from compass_forged.providers.caller import ForgeHttp
+from compass_forged.providers.forge_answer import AnswerTooLarge, ForgeAnswer
 from compass_forged.providers.github_answers import PAGE, PAGE_SMALL, OwnAccount, last_page, link_query
 from compass_forged.providers.http import HttpRequest
 from compass_forged.wire.schema import ForgeRef, Outcome

@@ -14,7 +14,7 @@ from compass_forged.errors import ForgeStatus
 from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers import github_files as files
-from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer
+from compass_forged.providers.forge_answer import AnswerTooLarge, ForgeAnswer
 from compass_forged.providers.github_access import Access, check_unmoved, goes_on
 from compass_forged.providers.github_answers import PAGE, PAGE_SMALL
 from compass_forged.providers.github_diff import Anchor, Spot, anchors, find_spots, fits

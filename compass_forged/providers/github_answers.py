@@ -13,7 +13,7 @@ import msgspec
 
 from compass_forged.errors import BadRepo, ForeignAnswer
 from compass_forged.providers.answers import bad, utc_time
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github_dialect import REPO
 from compass_forged.wire.schema import ARTIFACT_NUMBER_MAX, GHOST, Comment, ForgeAccount, ForgeRef
 

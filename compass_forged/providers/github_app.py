@@ -17,7 +17,7 @@ from compass_forged.errors import BadAnswer, BadCredentials, ConfigError, ForgeE
 from compass_forged.observability import get_logger
 from compass_forged.ports import Role
 from compass_forged.providers.bought_token import BoughtToken
-from compass_forged.providers.caller import Dialect
+from compass_forged.providers.dialect import Dialect
 from compass_forged.providers.http import HttpAnswer, HttpRequest, HttpTransport
 from compass_forged.providers.tokens import SecretFile
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from compass_forged.providers.answers import Items, decode, read_items, utc_time
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github_answers import COUNT_MAX, repo_path
 from compass_forged.providers.http import HttpRequest
 from compass_forged.wire.schema import Checks

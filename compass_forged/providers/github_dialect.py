@@ -15,7 +15,7 @@ from compass_forged import __version__
 from compass_forged.budget import Reading, parse_count, reset_delay, retry_delay, served_at
 from compass_forged.errors import ForgeError, ForgeStatus, ForgeUnavailable
 from compass_forged.observability import redact
-from compass_forged.providers.caller import Limit
+from compass_forged.providers.dialect import Limit
 from compass_forged.providers.http import HttpAnswer, HttpRequest
 
 API_VERSION: Final = "2022-11-28"

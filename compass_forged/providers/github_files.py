@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from compass_forged.providers.answers import Items, decode_items
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github_answers import repo_path
 from compass_forged.providers.http import HttpRequest
 

@@ -15,7 +15,7 @@ import msgspec
 
 from compass_forged.errors import BadCursor, ForgeStatus, IsPullRequest
 from compass_forged.providers.answers import Items, bad, decode, decode_items
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github_answers import (
     PAGE,
     PAGE_SMALL,

@@ -14,7 +14,7 @@ from compass_forged.providers import github_pulls as pulls
 from compass_forged.providers import github_reviews as reviews
 from compass_forged.providers import github_threads as threads
 from compass_forged.providers.answers import left_out
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github_access import Access, Listing, check_moved, check_unmoved, failing_as, read_list
 from compass_forged.providers.together import together
 from compass_forged.wire.schema import Comment, CreatePullRequest, GetPullRequest, PullRequest

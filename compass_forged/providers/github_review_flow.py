@@ -14,7 +14,7 @@ from compass_forged.observability import get_logger
 from compass_forged.ports import CallContext
 from compass_forged.providers import github_pulls as pulls
 from compass_forged.providers import github_reviews as reviews
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github_access import Access, check_moved, failing_as, read_list
 from compass_forged.providers.github_anchors import Anchored, find_anchors
 from compass_forged.providers.http import HttpRequest

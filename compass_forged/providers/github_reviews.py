@@ -8,7 +8,7 @@ import msgspec
 
 from compass_forged.errors import ForgeStatus
 from compass_forged.providers.answers import Items, bad, decode, decode_items
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github_answers import OwnAccount, User, account, expect_author, expect_place, repo_path
 from compass_forged.providers.github_diff import anchors
 from compass_forged.providers.http import HttpRequest

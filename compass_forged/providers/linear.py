@@ -26,7 +26,8 @@ from compass_forged.providers import linear_comments as comments
 from compass_forged.providers import linear_issues as issues
 from compass_forged.providers import linear_listing as listing
 from compass_forged.providers.answers import left_out
-from compass_forged.providers.caller import AnswerTooLarge, ForgeAnswer, ForgeHttp
+from compass_forged.providers.caller import ForgeHttp
+from compass_forged.providers.forge_answer import AnswerTooLarge, ForgeAnswer
 from compass_forged.providers.identity import Identity
 from compass_forged.providers.linear_actor import Actor
 from compass_forged.providers.linear_answers import team_key

@@ -15,7 +15,8 @@ import msgspec
 
 from compass_forged.observability import get_logger
 from compass_forged.providers.answers import bad
-from compass_forged.providers.caller import ForgeAnswer, ForgeHttp
+from compass_forged.providers.caller import ForgeHttp
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.identity import Identity, own_context
 from compass_forged.providers.linear_answers import User, decoded, plain_name, query, reply
 from compass_forged.providers.linear_documents import VIEWER

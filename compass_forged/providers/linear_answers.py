@@ -15,7 +15,7 @@ import msgspec
 
 from compass_forged.errors import BadRepo, ForeignAnswer
 from compass_forged.providers.answers import Items, bad, decode, read_items
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.http import HttpRequest
 from compass_forged.providers.linear_documents import Document
 from compass_forged.providers.linear_errors import read_errors

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from compass_forged.providers.answers import bad
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.http import HttpRequest
 from compass_forged.providers.linear_answers import decoded, expect_id, is_page, nodes, query, reply
 from compass_forged.providers.linear_documents import COMMENT_BY_ID, COMMENT_CREATE

@@ -15,7 +15,7 @@ from compass_forged import __version__
 from compass_forged.budget import Reading, parse_count, reset_delay, retry_delay, served_at
 from compass_forged.errors import ForgeError, ForgeStatus, ForgeUnavailable
 from compass_forged.providers.answers import decode_mended
-from compass_forged.providers.caller import Limit
+from compass_forged.providers.dialect import Limit
 from compass_forged.providers.http import HttpAnswer, HttpRequest
 from compass_forged.providers.linear_documents import DEAREST_POINTS
 from compass_forged.providers.linear_errors import GraphError, errors_of

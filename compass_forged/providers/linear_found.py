@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from compass_forged.providers.answers import bad, left_out, read_items, utc_time
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.linear_answers import Bot, External, User, account, place, plain_name
 from compass_forged.providers.linear_documents import COMMENTS_COUNTED
 from compass_forged.wire.schema import Comment, ForgeRef, Issue

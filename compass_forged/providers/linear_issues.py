@@ -12,7 +12,7 @@ import msgspec
 
 from compass_forged.errors import BadArgument, ForgeStatus
 from compass_forged.providers.answers import bad
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.http import HttpRequest
 from compass_forged.providers.linear_answers import EXACT_MAX, Reply, decoded, expect_id, is_page, nodes, query, reply
 from compass_forged.providers.linear_documents import (

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from compass_forged.errors import BadArgument, ForgeStatus
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.http import HttpRequest
 from compass_forged.providers.linear_answers import nodes, plain_name, query, reply
 from compass_forged.providers.linear_documents import LABELS, LABELS_MAX

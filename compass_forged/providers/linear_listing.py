@@ -9,7 +9,7 @@ import msgspec
 
 from compass_forged.errors import BadAnswer, BadCursor
 from compass_forged.providers.answers import Items, bad, read_items
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.http import HttpRequest
 from compass_forged.providers.linear_answers import decoded, expect_id, query, reply
 from compass_forged.providers.linear_documents import ISSUES, LIST_PAGE_MAX

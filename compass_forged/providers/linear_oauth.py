@@ -18,7 +18,7 @@ from compass_forged.errors import BadCredentials, ConfigError, ForgeError, Forge
 from compass_forged.observability import register_secret
 from compass_forged.ports import Role
 from compass_forged.providers.bought_token import LIFE_MIN_SECONDS, BoughtToken
-from compass_forged.providers.caller import Dialect
+from compass_forged.providers.dialect import Dialect
 from compass_forged.providers.http import HttpRequest, HttpTransport
 from compass_forged.providers.tokens import Secret, SecretFile, check_token
 

@@ -14,7 +14,8 @@ import trio
 
 from compass_forged.errors import ForgeStatus
 from compass_forged.ports import CallContext
-from compass_forged.providers.caller import ForgeAnswer, ForgeHttp
+from compass_forged.providers.caller import ForgeHttp
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.linear_answers import TEAM_KEY, nodes, query, reply
 from compass_forged.providers.linear_documents import TEAM_BY_ID, TEAM_BY_KEY, Document
 

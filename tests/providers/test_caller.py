@@ -21,8 +21,8 @@ from compass_forged.errors import (
     RateLimited,
 )
 from compass_forged.ports import CallContext
-from compass_forged.providers.caller import AnswerTooLarge
 from compass_forged.providers.doubt import Doubt
+from compass_forged.providers.forge_answer import AnswerTooLarge
 from compass_forged.providers.http import BODY_MAX_BYTES, CONCURRENCY_MAX, HttpAnswer, HttpRequest
 from compass_forged.providers.urls import BaseUrl
 from tests.support.forge_http import (

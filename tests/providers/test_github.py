@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from compass_forged.errors import BadAnswer, BadCursor, BadRepo, ForgeStatus, ForgeUnavailable, IsPullRequest
 from compass_forged.providers import github, github_issues, github_pull_flow
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github_issues import ListPosition
 from compass_forged.providers.http import BODY_MAX_BYTES
 from compass_forged.wire.schema import (

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from compass_forged.errors import BadAnswer
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github_checks import (
     FAILED_SHOWN,
     NAME_SHOWN_CHARS,

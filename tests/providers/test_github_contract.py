@@ -17,8 +17,8 @@ from compass_forged.providers import github_files as files
 from compass_forged.providers import github_pulls as pulls
 from compass_forged.providers import github_reviews as reviews
 from compass_forged.providers import github_threads as threads
-from compass_forged.providers.caller import ForgeAnswer
 from compass_forged.providers.credentials import StaticToken
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_dialect import GitHubDialect, detail_of
 from compass_forged.providers.github_issues import ListPosition, read_issue_page, write_cursor

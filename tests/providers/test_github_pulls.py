@@ -26,7 +26,7 @@ from compass_forged.providers import github_pulls as pulls
 from compass_forged.providers import github_reviews as reviews
 from compass_forged.providers import github_threads as threads
 from compass_forged.providers.answers import Items, decode_items
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_access import PAGES_MAX, read_list
 from compass_forged.providers.http import BODY_MAX_BYTES, HttpRequest

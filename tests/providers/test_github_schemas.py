@@ -18,7 +18,7 @@ from compass_forged.providers import github_pulls as pulls
 from compass_forged.providers import github_reviews as reviews
 from compass_forged.providers import github_threads as threads
 from compass_forged.providers.answers import Items
-from compass_forged.providers.caller import ForgeAnswer
+from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.wire.schema import (
     Checks,
     CreateIssue,

@@ -6,7 +6,7 @@ import pytest
 
 from compass_forged.budget import DELAY_MAX_SECONDS, Budget, BudgetSettings, Kind
 from compass_forged.errors import BadRequest, ForgeError, ForgePrecondition, ForgeStatus, ForgeUnavailable
-from compass_forged.providers.caller import Limit
+from compass_forged.providers.dialect import Limit
 from compass_forged.providers.http import HttpAnswer, HttpRequest
 from compass_forged.providers.linear_dialect import LinearDialect
 from compass_forged.providers.linear_documents import DEAREST_POINTS
