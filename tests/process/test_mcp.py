@@ -278,7 +278,13 @@ def open_container(world: World, name: str, *uids: int) -> None:
     with world.where.control() as control:
         control.open_container(name, allowed_uids=uids)
         control.bind_session(name, f"s-{name}", agent=name, owner="ada")
-    wait_for(world.mcp(name).is_socket, world.gateway.log)
+    wait_for(lambda: listens(world.mcp(name)), world.gateway.log)
+
+
+def listens(path: Path) -> bool:
+    """Whether connections are taken at a socket: one that has only just been bound is there, and refuses them."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        return sock.connect_ex(str(path)) == 0
 
 
 async def aside(function: Callable[..., T], *arguments: object) -> T:
