@@ -11,13 +11,14 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from compass_forged.errors import ConfigError
+from compass_forged.misfit import TOML_KINDS, explain
 
 CONFIG_VARIABLE: Final = "FORGED_CONFIG"
 DEFAULT_PATH: Final = Path("/etc/compass-forged/config.toml")
@@ -203,7 +204,7 @@ def read_config(path: Path | None) -> Config:
     try:
         return msgspec.convert(raw, Config)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_plain(str(error))}") from error
+        raise ConfigError(f"{path}: {_plain(error)}") from error
 
 
 def load_config(path: Path | None, environ: Mapping[str, str] = os.environ) -> Config:
@@ -419,10 +420,21 @@ def _structs_in(kind: object) -> list[type[Struct]]:
     return [found for argument in getattr(kind, "__args__", ()) for found in _structs_in(argument)]
 
 
-def _plain(message: str) -> str:
-    """The library's message with the key first: ``limits.drain_seconds: expected float > 0.0``."""
-    what, _, at = message.partition(" - at `$")
-    what = what.replace("`", "")
-    what = what[:1].lower() + what[1:]
-    key = at.rstrip("`").lstrip(".")
-    return f"{key}: {what}" if key else what
+def _plain(error: msgspec.ValidationError) -> str:
+    """The library's message with the key first: ``limits.drain_seconds: expected a number > 0.0``."""
+    key, what = explain(error, TOML_KINDS)
+    if key.endswith((".author", ".reviewer")):
+        what += '; a credential is named by its place, such as { file = "/run/secrets/github" }'
+    elif key == "forge":
+        what += "; write [[forge]] over each"
+    elif words := get_args(_type_at(key)) if what.startswith("unknown value") else ():
+        what += f"; known: {', '.join(words)}"
+    return f"{key}: {what}"
+
+
+def _type_at(key: str) -> object:
+    """The type of a key, such as ``log.level``, that stands in no list."""
+    kind: object = Config
+    for name in key.split("."):
+        kind = next(one.type for one in msgspec.structs.fields(_structs_in(kind)[0]) if one.name == name)
+    return kind

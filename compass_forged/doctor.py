@@ -16,7 +16,7 @@ import trio
 
 from compass_forged.budget import served_at
 from compass_forged.config import Config
-from compass_forged.errors import BadAnswer, CallError, ConfigError, ForgeError
+from compass_forged.errors import BadAnswer, BadCredentials, CallError, ConfigError, ForgeError
 from compass_forged.forges import open_registry
 from compass_forged.ports import Provider, Role
 from compass_forged.providers.caller import ForgeHttp
@@ -132,7 +132,7 @@ async def _account_alone(subject: str, identities: Identities, role: Role) -> Fi
         if (account := identities.known(role)) is not None:
             state, said = "ok", str(account)
     except (ForgeError, ConfigError) as error:
-        said = str(error)
+        said = _failure(error)
     return Finding(subject=subject, check="account", state=state, said=said)
 
 
@@ -185,8 +185,7 @@ class _Checkup:
                 for owner, name in repos:
                     await self._repository(owner, name)
         except (ForgeError, ConfigError) as error:
-            cause = f" ({error.__cause__})" if isinstance(error.__cause__, ConfigError) else ""
-            self._found("credential", "bad", f"{error}{cause}")
+            self._found("credential", "bad", _failure(error))
         else:
             if scope.cancelled_caught:
                 self._found("forge", "bad", f"did not answer within {CHECK_SECONDS:.0f} s")
@@ -313,6 +312,14 @@ class _Checkup:
         else:
             said = "may be read and not be pushed to: labels that agents set are dropped without a word"
             self._found(place, "warning", said + moved)
+
+
+def _failure(error: ForgeError | ConfigError) -> str:
+    """What stood in the way of asking with a credential, and what to do about a credential that is refused."""
+    if isinstance(error.__cause__, ConfigError):
+        return f"{error} ({error.__cause__})"
+    renew = "; renew it at the forge and put the new one in its place" if isinstance(error, BadCredentials) else ""
+    return f"{error}{renew}"
 
 
 def _lacking(granted: Mapping[str, str], wanted: Mapping[str, str]) -> str:

@@ -46,8 +46,8 @@ async def open_registry(config: Config, counters: Counters | None = None) -> Asy
     """
     if not config.forge:
         raise ConfigError(
-            "forge: none has a credential; write a [[forge]] with an author into the configuration, "
-            "or set GITHUB_FORGE_TOKEN"
+            "forge: none has a credential; write a [[forge]] with an author into the configuration (--config, "
+            "$FORGED_CONFIG or /etc/compass-forged/config.toml), or set GITHUB_FORGE_TOKEN"
         )
     async with AsyncExitStack() as stack:
         stack.enter_context(bounded_look_ups())
@@ -154,15 +154,18 @@ async def _http(
     writes: Writes,
     stack: AsyncExitStack,
 ) -> ForgeHttp:
-    transport = await stack.enter_async_context(_transport(forge))
     dialect: Dialect
     if forge.provider == "linear":
         dialect = LinearDialect(bearer=place.bearer or bool(place.client_id))
     else:
         dialect = GitHubDialect()
-    # Where a token is asked of the forge, that must not wait behind the calls that wait for it.
-    asked = await stack.enter_async_context(_transport(forge)) if place.issuer else transport
-    source = await _source(forge, place, role, asked, dialect)
+    try:
+        transport = await stack.enter_async_context(_transport(forge))
+        # Where a token is asked of the forge, that must not wait behind the calls that wait for it.
+        asked = await stack.enter_async_context(_transport(forge)) if place.issuer else transport
+        source = await _source(forge, place, role, asked, dialect)
+    except ConfigError as error:
+        raise ConfigError(f"{forge.provider}:{forge.host} {role}: {error}") from error
     gate = Gate(Budget(_budget_settings(budget)), name=f"{forge.host}/{role}")
     return ForgeHttp(transport, gate, Credential(role, source), dialect, writes=writes)
 

@@ -217,7 +217,7 @@ def bind_container(run_dir: RunDir, name: str, *, group: int | None = None) -> U
         os.fchown(directory, -1, os.getegid() if group is None else group)
     except OSError as error:
         os.close(directory)
-        raise StartError(f"container {name}: cannot set mode or group of {path}: {error.strerror}") from error
+        raise StartError(f"container {name}: cannot set mode or group of {path}: {_why(error)}") from error
     return _bind(directory, path / SOCKET_NAME, mode=0o660, group=group)
 
 
@@ -309,10 +309,16 @@ def _bind(directory: int, path: Path, *, mode: int, group: int | None) -> UnixLi
             raise
     except OSError as error:
         os.close(directory)
-        raise StartError(f"socket {path}: {error.strerror}") from error
+        raise StartError(f"socket {path}: {_why(error)}") from error
     except BaseException:
         os.close(directory)
         raise
+
+
+def _why(error: OSError) -> str:
+    """The system's word. EPERM is what a user without privileges gets who gives a file to others' group: chown(2)."""
+    member = "; this process's user must be in the socket's group" if error.errno == errno.EPERM else ""
+    return f"{error.strerror}{member}"
 
 
 def _clear_stale(directory: int, path: Path) -> None:

@@ -20,7 +20,7 @@ from compass_forged.emulator.limits import LimitSettings
 from compass_forged.emulator.script import Rule
 from compass_forged.emulator.seed import default_seed
 from compass_forged.emulator.server import serve_forge
-from compass_forged.errors import ForgeStatus, ForgeUnavailable
+from compass_forged.errors import BadCredentials, ForgeError, ForgeStatus, ForgeUnavailable
 from compass_forged.forges import open_registry
 from compass_forged.providers.credentials import Credential, StaticToken
 from compass_forged.providers.fake import FakeProvider
@@ -197,6 +197,7 @@ async def test_a_refused_token_and_one_account_in_both_roles_are_bad(tmp_path: P
     author = token_file(tmp_path, "forge-author")
     findings = await found(forge, author, token_file(tmp_path, "forge-reviewer"))
     assert findings["reviewer", "credential"][0].state == "bad"
+    assert findings["reviewer", "credential"][0].said.endswith("put the new one in its place")
     assert findings["github:forge.test", "author and reviewer"][0].state == "bad"
     findings = await found(new_forge(), author, author)
     assert "the same account" in findings["github:forge.test", "author and reviewer"][0].said
@@ -248,11 +249,19 @@ async def test_a_forge_out_of_reach_is_bad(tmp_path: Path) -> None:
     [
         (Identity("user", 7, "Forge App"), "ok", "Forge App"),
         (ForgeUnavailable("cannot connect to the forge", outcome="not_sent"), "bad", "cannot connect to the forge"),
+        (
+            BadCredentials("author", "the forge answered 401"),
+            "bad",
+            (
+                "the author credential is not usable: the forge answered 401; "
+                "renew it at the forge and put the new one in its place"
+            ),
+        ),
         (None, "bad", "not known"),
     ],
 )
 async def test_of_a_forge_that_tells_nothing_else_the_account_is_told(
-    told: Identity | ForgeUnavailable | None, state: str, said: str, monkeypatch: pytest.MonkeyPatch
+    told: Identity | ForgeError | None, state: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "CHECK_SECONDS", 0.05)
 

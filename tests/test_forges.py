@@ -182,8 +182,16 @@ async def test_what_cannot_be_read_shows_at_the_start_and_asks_nobody(tmp_path: 
         given = TokenPlace(command=[sys.executable, "-S", "-c", "raise SystemExit(3)"])
     else:
         given = TokenPlace(app_id=1, installation_id=1, key_file=str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"none|status 3"):
+    with pytest.raises(ConfigError, match=r"^github:Forge.Test author: .*(none|status 3)"):
         await check_forges(config("http://127.0.0.1:9", given))
+    good = token_file(tmp_path, "forge-author")
+    with pytest.raises(ConfigError, match=r"^github:Forge.Test reviewer: .*(none|status 3)"):
+        await check_forges(config("http://127.0.0.1:9", good, given))
+
+
+async def test_a_url_that_cannot_be_used_is_told_with_its_forge(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^github:Forge.Test author: base_url: must begin with https://"):
+        await check_forges(config("forge.test/api", token_file(tmp_path, "forge-author")))
 
 
 async def test_a_configuration_is_checked_without_asking_a_forge(tmp_path: Path) -> None:

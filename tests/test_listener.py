@@ -231,11 +231,14 @@ def test_a_group_that_may_not_be_set_is_refused_and_leaves_no_socket(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fchown", denied)
-        assert refused(run_dir, group=4242).startswith("container c1: cannot set mode or group of ")
+        said = refused(run_dir, group=4242)
+        assert said.startswith("container c1: cannot set mode or group of ")
+        assert said.endswith("Operation not permitted; this process's user must be in the socket's group")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fchown", lambda *_: None)
         patch.setattr(os, "chown", denied)
-        assert refused(run_dir, group=4242).endswith("Operation not permitted")
+        said = refused(run_dir, group=4242)
+        assert said.endswith("forge.sock: Operation not permitted; this process's user must be in the socket's group")
     assert list(run_dir.container_dir("c1").iterdir()) == []
 
 

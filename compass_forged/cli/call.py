@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from compass_forged.cli import common
+from compass_forged.misfit import JSON_KINDS, explain
 from compass_forged.terminal import one_line, printable
 from compass_forged.wire import schema
 from compass_forged.wire.schema import ARM_NAMES, ARMS, Arm, ForgeCall, ForgeSelector, Issue
@@ -43,7 +44,8 @@ def call(
 
     ARM is one of create_issue, comment_on_issue, create_pull_request, comment_on_pull_request, submit_review,
     get_issue, list_issues, get_pull_request, subscribe, unsubscribe. A value of @FILE is read from that file, - from
-    standard input, and @@ stands for an @ at its beginning; labels may be given several times.
+    standard input, and @@ stands for an @ at its beginning. labels may be given several times; comments is a JSON list,
+    such as '[{"path": "src/page.js", "line": 3, "body": "Why?"}]'.
 
     \b
     compass-forged call create_issue repo=acme/site title='Login fails' body=@report.md --key run-7-1 --socket S
@@ -92,7 +94,8 @@ def _arm(name: str, fields: tuple[str, ...]) -> Arm:
     try:
         return msgspec.convert(values, struct, strict=False)
     except msgspec.ValidationError as error:
-        raise click.UsageError(f"{name}: {error}") from error
+        place, what = explain(error, JSON_KINDS)
+        raise click.UsageError(f"{name}: {place}: {what}") from error
 
 
 def _value(key: str, text: str) -> Any:  # a JSON value for ``comments``, else a str
@@ -103,7 +106,8 @@ def _value(key: str, text: str) -> Any:  # a JSON value for ``comments``, else a
             raw = sys.stdin.buffer.read() if text == "-" else Path(place).read_bytes()
             text = raw.decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise click.UsageError(f"{key}: {place}: {error}; to begin a value with @, write @@") from error
+            why = (error.strerror or str(error)) if isinstance(error, OSError) else "is no UTF-8"
+            raise click.UsageError(f"{key}: {place}: {why}; to begin a value with @, write @@") from error
     elif text.startswith("@@"):
         text = text[1:]
     if key not in _JSON:

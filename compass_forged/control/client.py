@@ -41,7 +41,7 @@ class ControlClient:
         """``timeout_seconds`` bounds each operation's waits.
 
         Raises:
-            DaemonUnreachable: nobody listens at ``path``.
+            DaemonUnreachable: nobody listens at ``path``, or it is another user's.
         """
         self._path = str(path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -50,6 +50,10 @@ class ControlClient:
             self._socket.connect(self._path)
         except OSError as error:
             self._socket.close()
+            if isinstance(error, PermissionError):
+                raise DaemonUnreachable(
+                    f"{self._path} is for the daemon's own user and root; run this as one"
+                ) from error
             raise DaemonUnreachable(
                 f"no daemon at {self._path} ({error.strerror or error}); start it with `compass-forged serve`, "
                 "or name its --run-dir"

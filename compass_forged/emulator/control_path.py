@@ -70,7 +70,8 @@ class ControlPath:
         """The answer to one control request: JSON, errors as ``{"error": ...}``."""
         action = self._actions.get((request.method, path.removeprefix("/_forge/")))
         if self._token is None or action is None:
-            return _json(404, {"error": f"{request.method} {path}: no such control path; see the control module"})
+            known = ", ".join(f"{method} /_forge/{name}" for method, name in self._actions)
+            return _json(404, {"error": f"{request.method} {path}: no such control path; there are {known}"})
         if not _authorised(request.headers.get("authorization", ""), self._token):
             return _json(401, {"error": "control token missing or wrong; send Authorization: Bearer TOKEN"})
         try:

@@ -7,12 +7,14 @@ POST /_forge/change  ``{"change": NAME, ...}``: rename_team (key, to), move (iss
 ==================== ============================================================================================
 """
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from compass_forged.emulator.control_path import ControlPath, Scripted
 from compass_forged.emulator.linear_limits import LinearLimits
 from compass_forged.emulator.linear_refusals import JsonObject
 from compass_forged.emulator.linear_state import LinearState
+
+_CHANGES: Final = ("rename_team", "move", "set_state", "archive", "trash", "revoke_token", "set_remaining")
 
 
 class LinearControlled(Scripted, Protocol):
@@ -50,7 +52,7 @@ def _change(forge: LinearControlled, body: Any) -> None:
             left = {word: body[word] for word in ("requests", "points") if word in body}
             forge.limits.set_remaining(user.id, state.now(), **left)
         case _:
-            raise ValueError(f"change: unknown {name!r}; see the control module")
+            raise ValueError(f"change: unknown {name!r}; known are {', '.join(_CHANGES)}")
 
 
 def linear_snapshot(state: LinearState) -> JsonObject:

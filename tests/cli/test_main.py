@@ -733,8 +733,20 @@ def test_a_call_carries_what_was_typed(monkeypatch: pytest.MonkeyPatch, tmp_path
         (["create_issue", "titel=x"], "create_issue has no field 'titel'; did you mean title?"),
         (["unsubscribe", "zzz=x"], "unsubscribe has no field 'zzz'; known: subscription_id"),
         (["create_issue", "repo=a/b", "repo=a/c"], "repo is given twice"),
-        (["get_issue", "repo=a/b", "issue_number=seven"], "get_issue: Expected `int`"),
-        (["create_issue", "repo=a/b", "title=@/no/such/file"], "to begin a value with @, write @@"),
+        (
+            ["get_issue", "repo=a/b", "issue_number=seven"],
+            "get_issue: issue_number: expected a whole number, got a text",
+        ),
+        (["get_issue", "repo=a/b"], "get_issue: issue_number: missing"),
+        (
+            ["create_issue", "repo=a/b", "title=@/no/such/file"],
+            "Error: title: /no/such/file: No such file or directory; to begin a value with @, write @@",
+        ),
+        (["create_issue", "repo=a/b", "title=@/proc/self/exe"], "/proc/self/exe: is no UTF-8; to begin"),
+        (
+            ["submit_review", "repo=a/b", "pull_number=1", "verdict=approve", "comments=[1]"],
+            "submit_review: comments[0]: expected an object, got a whole number",
+        ),
         (["submit_review", "comments=[{"], "comments: not valid JSON"),
     ],
 )

@@ -1,3 +1,4 @@
+import errno
 import os
 import socket
 import threading
@@ -401,6 +402,17 @@ async def test_a_daemon_that_ended_leaves_no_control_socket(tmp_path: Path) -> N
     assert not path.exists()
     with pytest.raises(DaemonUnreachable, match=r"no daemon at .*control.sock .*start it with `compass-forged serve`"):
         ControlClient(path)
+
+
+def test_a_control_socket_of_another_user_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_sock: socket.socket, _path: str) -> None:  # root, as whom the tests may run, is denied nothing
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(socket.socket, "connect", denied)
+    with pytest.raises(
+        DaemonUnreachable, match=r"control\.sock is for the daemon's own user and root; run this as one"
+    ):
+        ControlClient(tmp_path / "control.sock")
 
 
 async def test_a_control_socket_that_cannot_be_bound_is_told(tmp_path: Path) -> None:

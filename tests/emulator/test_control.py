@@ -145,6 +145,8 @@ async def test_mistakes_are_answered(control: httpx.AsyncClient, path: str, body
 
 
 async def test_unknown_control_paths(control: httpx.AsyncClient) -> None:
-    assert (await control.get("/_forge/nothing")).status_code == 404
+    nothing = await control.get("/_forge/nothing")
+    assert nothing.status_code == 404
+    assert "GET /_forge/log, GET /_forge/state, POST /_forge/script" in nothing.json()["error"]
     assert (await control.get("/_forge/reset")).status_code == 404
     assert (await control.post("/_forge/script", content=b"{")).status_code == 400

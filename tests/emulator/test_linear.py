@@ -425,9 +425,15 @@ async def test_the_control_path_scripts_changes_and_tells(caller: Caller, forge:
     mistakes: tuple[Any, ...] = ({"change": "nonsense"}, {"change": "trash", "issue": "X-1"}, [], None)
     for wrong in mistakes:
         assert (await control("POST", "change", wrong)).status_code == 400
+    told = (await control("POST", "change", {"change": "nonsense"})).json()["error"]
+    assert told.endswith(
+        "unknown 'nonsense'; known are rename_team, move, set_state, archive, trash, revoke_token, set_remaining"
+    )
     assert (await control("POST", "reset")).json() == {"ok": True}
     assert (await caller.post("{ viewer { id } }", KEY)).status_code == 200
-    assert (await control("GET", "nonsense")).status_code == 404
+    nonsense = await control("GET", "nonsense")
+    assert nonsense.status_code == 404
+    assert nonsense.json()["error"].endswith("POST /_forge/script, POST /_forge/reset, POST /_forge/change")
     assert (await caller.http.get("/_forge/log")).status_code == 401
 
 

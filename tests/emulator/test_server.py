@@ -135,9 +135,20 @@ def test_package_imports_nothing_by_itself() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
 
 
+@pytest.mark.parametrize("gone", ["click", "graphql", "hypercorn", "starlette", "trio"])
+def test_without_the_extra_it_is_named_in_one_line(gone: str) -> None:
+    code = (
+        f"import sys; sys.modules[{gone!r}] = None; sys.argv = ['emulator', '--help']; "
+        "from compass_forged.emulator.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    expected = f"compass-forged emulator: {gone} is not installed; pip install 'compass-forged[emulator]'\n"
+    assert (done.returncode, done.stderr) == (2, expected)
+
+
 def test_nothing_of_the_daemon_is_imported() -> None:
     code = (
-        "import sys, compass_forged.emulator.__main__, compass_forged.emulator.faults; "
+        "import sys, compass_forged.emulator.command, compass_forged.emulator.faults; "
         "sys.exit(', '.join(n for n in sys.modules if n.startswith('compass_forged.') "
         "and not n.startswith('compass_forged.emulator')) or 0)"
     )
@@ -216,7 +227,7 @@ def test_process_takes_a_seed_a_folder_and_enterprise_ways(tmp_path: Path) -> No
 
 
 def test_the_folder_of_the_tokens_is_made_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("compass_forged.emulator.__main__")
+    module = importlib.import_module("compass_forged.emulator.command")
     folder = tmp_path / "made" / "here"
     announced: list[dict[str, Any]] = []
 
@@ -236,14 +247,14 @@ def test_the_folder_of_the_tokens_is_made_private(tmp_path: Path, monkeypatch: p
 
 
 def test_a_file_where_the_folder_should_be_is_a_usage_error(tmp_path: Path) -> None:
-    main = importlib.import_module("compass_forged.emulator.__main__").main
+    main = importlib.import_module("compass_forged.emulator.command").main
     (tmp_path / "file").write_text("")
     refused = CliRunner().invoke(main, ["--dir", str(tmp_path / "file")])
     assert (refused.exit_code, "is a file" in refused.output) == (2, True)
 
 
 def test_command_refuses_bad_seeds_and_taken_ports(tmp_path: Path) -> None:
-    main = importlib.import_module("compass_forged.emulator.__main__").main
+    main = importlib.import_module("compass_forged.emulator.command").main
     seed = tmp_path / "seed.json"
     seed.write_text('{"nonsense": 1}')
     refused = CliRunner().invoke(main, ["--seed", str(seed)])
@@ -256,7 +267,7 @@ def test_command_refuses_bad_seeds_and_taken_ports(tmp_path: Path) -> None:
 
 
 def test_token_files_replace_links(tmp_path: Path) -> None:
-    main = importlib.import_module("compass_forged.emulator.__main__")
+    main = importlib.import_module("compass_forged.emulator.command")
     target = tmp_path / "elsewhere"
     target.write_text("mine")
     (tmp_path / "control-token").symlink_to(target)

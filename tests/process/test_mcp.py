@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import stat
@@ -25,7 +24,9 @@ from compass_forged.emulator.seed import default_seed
 from compass_forged.emulator.server import serve_forge
 from compass_forged.wire.schema import IssueResult
 from tests.support.mcp_client import over_process, over_socket
+from tests.support.peer import PeerUnavailable
 from tests.support.scripted_daemon import Peer, scripted_daemon
+from tests.support.socat import find_socat
 from tests.support.tool_world import ISSUE
 from tests.support.world import AUTHOR_TOKEN, REVIEWER_TOKEN, ROOT, DaemonProcess, Place, place, run_cli
 
@@ -277,7 +278,13 @@ def open_container(world: World, name: str, *uids: int) -> None:
     with world.where.control() as control:
         control.open_container(name, allowed_uids=uids)
         control.bind_session(name, f"s-{name}", agent=name, owner="ada")
-    wait_for(world.mcp(name).is_socket, world.gateway.log)
+    wait_for(lambda: listens(world.mcp(name)), world.gateway.log)
+
+
+def listens(path: Path) -> bool:
+    """Whether connections are taken at a socket: one that has only just been bound is there, and refuses them."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        return sock.connect_ex(str(path)) == 0
 
 
 async def aside(function: Callable[..., T], *arguments: object) -> T:
@@ -428,13 +435,20 @@ async def test_there_is_one_gateway_and_it_leaves_nothing(where: Place) -> None:
             again.close()
 
 
-SOCAT = shutil.which("socat")
+@pytest.fixture
+def socat() -> tuple[str, ...]:
+    try:
+        return find_socat()
+    except PeerUnavailable as error:
+        pytest.skip(str(error))
 
 
-@pytest.mark.skipif(SOCAT is None, reason="socat is not installed")
-async def test_the_one_line_of_the_docs_serves_a_container_without_python(where: Place) -> None:
+@pytest.mark.peer
+async def test_the_one_line_of_the_docs_serves_a_container_without_python(where: Place, socat: tuple[str, ...]) -> None:
     async with running(where, "scout") as world:
-        command = ONE_LINE.replace("/run/forge", str(world.mcp("scout").parent)).split()
+        name, *addresses = ONE_LINE.replace("/run/forge", str(world.mcp("scout").parent)).split()
+        assert name == "socat"
+        command = [*socat, *addresses]
 
         def through_socat() -> tuple[str, bool]:
             with over_process(command) as client:

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,23 +192,33 @@ def cache_dir() -> Path:
 def installed(node: Node, cache: Path, package: Package = EMULATE) -> Path:
     """The entry script of the peer, or of another package, installed below ``cache`` where it is not there yet.
 
-    A folder is named after what is in it and appears whole, by a rename: one that exists is complete. Installs of
-    several test runs wait for each other, and each clears what an interrupted one has left.
-
     Raises:
         PeerUnavailable: npm could not fetch it, or the cache cannot be written.
     """
     digest = hashlib.sha256(package.manifest.encode()).hexdigest()
-    home = cache / f"{package.name.replace('/', '-')}-{package.version}-{digest[:8]}"
+    name = f"{package.name.replace('/', '-')}-{package.version}-{digest[:8]}"
+    return kept(cache, name, lambda folder: _fetch(node, folder, package)) / package.script
+
+
+def kept(cache: Path, name: str, fetch: Callable[[Path], None]) -> Path:
+    """The folder ``name`` below ``cache``, filled by ``fetch`` where it is not there yet.
+
+    A folder is named after what is in it and appears whole, by a rename: one that exists is complete. Installs of
+    several test runs wait for each other, and each clears what an interrupted one has left.
+
+    Raises:
+        PeerUnavailable: the cache cannot be written, or another run holds it for long; and what ``fetch`` raises.
+    """
+    home = cache / name
     if not home.exists():
         try:
             cache.mkdir(parents=True, exist_ok=True)
             with _locked(cache / "lock"):
                 if not home.exists():
-                    _install(node, home, cache / "staging", package)
+                    _install(home, cache / "staging", fetch)
         except OSError as error:
-            raise PeerUnavailable(f"the peer cannot be kept in {cache}: {error}; set XDG_CACHE_HOME") from error
-    return home / package.script
+            raise PeerUnavailable(f"{name} cannot be kept in {cache}: {error}; set XDG_CACHE_HOME") from error
+    return home
 
 
 @contextmanager
@@ -221,18 +231,18 @@ def _locked(path: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if time.monotonic() > deadline:
-                raise PeerUnavailable(f"another test run has been installing the peer for long (it holds {path})")
+                raise PeerUnavailable(f"another test run has been installing for long (it holds {path})")
             time.sleep(_POLL_SECONDS)
         yield
 
 
-def _install(node: Node, home: Path, staging: Path, package: Package) -> None:
+def _install(home: Path, staging: Path, fetch: Callable[[Path], None]) -> None:
     """Under the lock: install into a folder of a fresh name, then give it its own."""
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(exist_ok=True)
     try:
         folder = Path(tempfile.mkdtemp(dir=staging))
-        _fetch(node, folder, package)
+        fetch(folder)
         folder.rename(home)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
