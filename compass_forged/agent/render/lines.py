@@ -33,10 +33,9 @@ def reviewed(made: ReviewRef, number: int) -> str:
     folded = ""
     if made.folded_count:
         total = attr(made.inline_count + made.folded_count)
-        folded = (
-            f"; {attr(made.folded_count)} of {total} inline comments stand in the summary, "
-            "since their lines are not in the diff"
-        )
+        folded = f"; {attr(made.folded_count)} of {total} inline comments stand in the summary"
+        if not made.warnings:  # or they say why
+            folded += ", since their lines are not in the diff"
     return f"Submitted {attr(made.verdict)} review on PR #{number}: {url(made.url)}{folded}{_warnings(made.warnings)}"
 
 

@@ -83,3 +83,15 @@ def test_a_failure_is_worded_as_promised() -> None:
 )
 def test_a_create_says_what_was_made(made: Issue, line: str) -> None:
     assert lines.created(made) == line
+
+
+@pytest.mark.parametrize(
+    ("warnings", "said"),
+    [
+        ([], "; 1 of 1 inline comments stand in the summary, since their lines are not in the diff"),
+        (["the diff was cut"], "; 1 of 1 inline comments stand in the summary; warning: the diff was cut"),
+    ],
+)
+def test_a_review_says_once_why_comments_stand_in_its_summary(warnings: list[str], said: str) -> None:
+    made = ReviewRef(url="https://x/1", review_id="5", verdict="comment", folded_count=1, warnings=warnings)
+    assert lines.reviewed(made, 8).endswith(said)
