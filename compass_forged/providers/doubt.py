@@ -39,28 +39,31 @@ class Doubt(Generic[T]):
         Raises:
             BadCredentials: ``send`` says that it is refused again, or another call has found that it is.
         """
-        self._begin(refused)
+        over = self._begin(refused)
         decided = False
         try:
             async with self._trial:
-                self._credential.current(refused)
-                token = await self._credential.renewed(refused)
-                if self.is_about(token):
-                    found = await send(token)
-                    decided = True
-                    return found
+                token = self._credential.current(refused)
+                if not over.is_set():  # or another call has found out, and the source need not be asked for each
+                    token = await self._credential.renewed(refused)
+                    if self.is_about(token):
+                        found = await send(token)
+                        decided = True
+                        return found
             decided = True
         except BadCredentials:
             decided = True
             raise
         finally:
-            if decided or not self._trial.locked():  # or nobody else is there to find out
+            if (decided and over is self._over) or not self._trial.locked():  # or nobody else is there to find out
                 self._end()
         return await send(token)
 
-    def _begin(self, refused: str) -> None:
+    def _begin(self, refused: str) -> trio.Event:
+        """What tells that the doubt about ``refused`` is over; never, while there is one about another token."""
         if self._token is None:
             self._token, self._over = Secret(refused), trio.Event()
+        return self._over if self.is_about(refused) else trio.Event()
 
     def _end(self) -> None:
         self._token = None
