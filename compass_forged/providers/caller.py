@@ -372,10 +372,10 @@ class ForgeHttp:
         token: str,
         admission: Admission | None = None,
     ) -> HttpAnswer:
+        key = None if kind == "write" else _question(request)
         if admission is None:
             admission = await self._gate.admit(context.container, kind)
-        key = _question(request)
-        known = None if kind == "write" else self._answers.find(key, token)
+        known = None if key is None else self._answers.find(key, token)
         condition = {} if known is None else {"If-None-Match": tag_of(known)}
         try:
             context.forge_requests += 1
@@ -393,7 +393,7 @@ class ForgeHttp:
             admission.settle(sent=kind != "write" or context.guard.sent)
         if known is not None and answer.status == _NOT_MODIFIED:
             answer = confirmed(known, answer)
-        if kind != "write":
+        if key is not None:
             self._answers.keep(key, token, answer)
         return answer
 

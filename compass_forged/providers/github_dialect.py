@@ -23,7 +23,9 @@ API_VERSION: Final = "2022-11-28"
 DETAIL_MAX_CHARS: Final = 400
 
 OWNER: Final = r"[A-Za-z0-9][A-Za-z0-9-]{0,38}"
-NAME: Final = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]{1,100}"
+NAME: Final = r"(?!\.{1,2}(?:/|\Z))(?![^/]*\.[Gg][Ii][Tt](?:/|\Z))[A-Za-z0-9._-]{1,100}"
+"""Of a repository, "without the ``.git`` extension", as GitHub documents: none ends with it, and what asks for one may
+be answered by the repository without it."""
 REPO: Final = re.compile(f"{OWNER}/{NAME}", re.ASCII)
 
 _FORBIDDEN = 403

@@ -505,6 +505,76 @@ async def test_a_token_that_is_refused_once_and_taken_again_is_tried_by_one_for_
     assert trio.current_time() < 10
 
 
+async def test_a_source_is_asked_once_for_all_that_one_refused_token_ended(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Asked(Source):
+        times = 0
+
+        def invalidate(self) -> None:
+            self.times += 1
+
+    forge, source = Revoked(), Asked("token-old")
+    http = new_http(forge, source=source, settings=BudgetSettings(creation_burst=100))
+    async with trio.open_nursery() as nursery:
+        for _ in range(16):
+            nursery.start_soon(http.write, WRITE, new_context()[0])
+        await trio.sleep(1.5)
+        forge.good = "token-old"
+    assert len(forge.tokens) == 16 + 16
+    assert source.times == 1
+
+
+async def test_a_token_that_takes_the_place_of_one_while_that_is_tried_again_is_not_refused_with_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    forge, source = Revoked("token-new"), Source("token-old")
+    http = new_http(forge, source=source)
+
+    async def revoked() -> None:
+        with pytest.raises(BadCredentials):
+            await http.write(WRITE, new_context()[0])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(revoked)
+        await trio.sleep(1.5)  # it is being tried again
+        source.tokens = ["token-new"]
+        await http.read(READ, new_context()[0])
+    assert not http.credential.broken
+    await http.write(WRITE, new_context()[0])
+    assert forge.tokens == ["token-old", "token-old", "token-new", "token-new"]
+
+
+async def test_two_tokens_that_are_refused_one_after_the_other_are_each_read_anew(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The second is refused while another call finds out about the first: that doubt's end says nothing of it."""
+    forge, source = Revoked("token-third"), Source("token-first")
+    http = new_http(forge, source=source)
+
+    async def write() -> None:
+        with suppress(BadCredentials):
+            await http.write(WRITE, new_context()[0])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await trio.sleep(0.5)
+        source.tokens = ["token-second", "token-third"]
+        nursery.start_soon(write)
+    assert forge.tokens == ["token-first", "token-second", "token-second", "token-third"]
+    assert not http.credential.broken
+
+
+async def test_a_write_that_cannot_be_put_in_bytes_gives_back_its_leave() -> None:
+    forge = scripted()
+    http = new_http(forge)
+    context, guard = new_context()
+    with pytest.raises(UnicodeEncodeError):
+        await http.write(HttpRequest("POST", ("x",), json={"title": "\ud800"}), context)
+    assert http.gate.statistics().in_flight == 0
+    assert (forge.requests, guard.sendings) == ([], 0)
+
+
 EMPTY = {"x-ratelimit-remaining": "0", "x-ratelimit-limit": "5000", "x-ratelimit-reset": str(EPOCH + 1200)}
 
 

@@ -44,7 +44,7 @@ def pull_json(number: int) -> dict[str, object]:
 # --- repositories ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("repo", ["acme/site", "A/b", "a-1/._-", "a/...", "a/" + "x" * 100, "a" * 39 + "/x"])
+@pytest.mark.parametrize("repo", ["acme/site", "A/b", "a-1/._-", "a/...", "a/.github", "a/b.git.io", "a/git", "a/" + "x" * 100, "a" * 39 + "/x"])
 def test_repositories_of_github_s_grammar(repo: str) -> None:
     provider, _ = new_github()
     assert provider.canonical_repo(repo) == repo.casefold()
@@ -53,6 +53,7 @@ def test_repositories_of_github_s_grammar(repo: str) -> None:
 BAD_REPOS = [
     "", "/", "acme", "acme/", "/site", "acme/.", "acme/..", "../x", "a/b/c", "a//b", "a/b\n", "a/b ", "a/b%2f", "a/b?x",
     "a/b#x", "-a/b", "a_b/c", "a/\u00e9", "a\u2215b", "\uff41/b", "a" * 40 + "/x", "a/" + "x" * 101, "a/b\0",
+    "a/b.git", "a/b.GIT", "a/.git", "a/b.git.git",
 ]  # fmt: skip
 
 

@@ -155,3 +155,21 @@ async def test_files_that_may_not_be_read_sink_the_review(autojump_clock: trio.t
     with pytest.raises(ForgeStatus) as refused:
         await review(Diff(1, refusal=404), ["a"])
     assert refused.value.outcome == "rejected"
+
+
+async def test_a_call_that_is_cancelled_as_the_pull_request_comes_ends_as_cancelled(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    scope = trio.CancelScope()
+
+    class Cancelling(Diff):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            found = await super().handle_async_request(request)
+            scope.cancel()  # with no time left, and nobody told yet
+            return found
+
+    diff = Cancelling(3)
+    with scope:
+        await review(diff, [name(1)])
+    assert scope.cancelled_caught
+    assert diff.pages == []

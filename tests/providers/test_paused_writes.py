@@ -302,3 +302,27 @@ async def test_a_comment_of_linears_elsewhere_pauses_writes(autojump_clock: trio
     with pytest.raises(ForeignAnswer):
         await provider.comment_on_issue(CommentOnIssue(repo="ENG", issue_number=7, body="b"), fresh())
     assert state(provider).on_trial
+
+
+@pytest.mark.parametrize("team", [{"id": "99999999-1111-4111-8111-111111111111", "key": "OPS"}, None])
+async def test_an_issue_of_linears_that_the_team_s_rules_move_on_at_once_pauses_nothing(
+    team: dict[str, str] | None, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Its id, which nobody else can have sent, says that the answer is about it. An agent's words may cause a move."""
+    made: list[dict[str, object]] = []
+
+    async def create(request: httpx.Request) -> httpx.Response:
+        await trio.lowlevel.checkpoint()
+        place = "https://linear.app/acme/issue/OPS-8/a-title"
+        issue_id = linear.sent(request)["input"]["id"]
+        made.append({**linear.issue_json("OPS-8", issue_id=issue_id), "team": team, "url": place})
+        return linear.graphql({"issueCreate": {"success": True, "issue": made[0]}})
+
+    async def by_id(_request: httpx.Request) -> httpx.Response:
+        await trio.lowlevel.checkpoint()
+        return linear.issues_answer(made[0])
+
+    provider, _ = linear.scripted(linear.team_answer(), create, by_id)
+    issue = await provider.create_issue(CreateIssue(repo="ENG", title="A title", body=linear.STAMPED), fresh())
+    assert (issue.repo, issue.number) == ("OPS", 8)
+    assert (state(provider).paused_for, state(provider).on_trial) == (0, False)
