@@ -109,6 +109,7 @@ async def _entry(forge: ForgeConfig, budget: BudgetConfig, counters: Counters, s
             host=host,
             own_login=partial(_login, identities, role),
             own_user_id=partial(_user_id, identities, role),
+            not_own=partial(identities.ask_again, role),
             counters=counters,
         )
 

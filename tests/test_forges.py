@@ -16,7 +16,7 @@ from compass_forged.emulator.app import Forge
 from compass_forged.emulator.script import Rule
 from compass_forged.emulator.seed import default_seed
 from compass_forged.emulator.server import serve_forge
-from compass_forged.errors import CallError, ConfigError, ForgeUnavailable
+from compass_forged.errors import CallError, ConfigError, ForeignAnswer, ForgeUnavailable
 from compass_forged.forges import check_forges, keep_identities, learn_identities, open_registry
 from compass_forged.providers import resolver
 from compass_forged.providers.github import GitHubProvider
@@ -25,7 +25,7 @@ from compass_forged.providers.registry import Entry, Registry
 from compass_forged.wire.schema import CreateIssue, SubmitReview
 from tests.emulator.inprocess import TOKENS
 from tests.support.apps import APP_ID, CLIENT_ID, INSTALLATION_ID, app_seed, key_file
-from tests.support.forge_http import new_context
+from tests.support.forge_http import issue_json, new_context
 
 
 def new_forge() -> Forge:
@@ -216,3 +216,19 @@ async def test_a_forge_without_an_author_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="author: missing"):
         async with open_registry(bare):
             raise AssertionError
+
+
+async def test_an_account_whose_writings_come_back_as_another_s_is_asked_for_again(tmp_path: Path) -> None:
+    forge = new_forge()
+    another = issue_json(user={"login": "eve", "type": "User", "id": 66})
+    forge.script.add(Rule(method="POST", path="/repos/acme/site/issues", status=201, body=another))
+    roles = (token_file(tmp_path, "forge-author"), token_file(tmp_path, "forge-reviewer"))
+    async with opened(forge, *roles) as registry:
+        found = identities(registry)
+        with pytest.raises(ForeignAnswer):
+            await login_of_a_write(registry.default)
+        assert not found.author.is_settled
+        assert found.reviewer is not None
+        assert found.reviewer.is_settled
+        await found.learn()
+        assert found.all_known

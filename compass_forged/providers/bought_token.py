@@ -123,7 +123,7 @@ class BoughtToken(ABC):
 
     async def _renew(self, now: float) -> None:
         alive = self._lives(now)
-        if now >= self._failed_until:
+        if now >= self._failed_until or (self._failure is None and not alive):  # what a living one put off is due
             try:
                 await self._buy()
             except ForgeError as error:

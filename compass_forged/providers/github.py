@@ -51,6 +51,7 @@ class GitHubProvider:
         host: str = HOST,
         own_login: Callable[[], str] = lambda: "",
         own_user_id: Callable[[], int] = lambda: 0,
+        not_own: Callable[[], None] = lambda: None,
         counters: Counters | None = None,
     ) -> None:
         """Join an operation's parts.
@@ -62,11 +63,12 @@ class GitHubProvider:
                 What is written is then not checked for its author, and a verdict on an own pull request is refused
                 by the forge alone.
             own_user_id: the user's id; 0 for an App, or while it is not known.
+            not_own: told that what was written came back as another account's.
             counters: what is counted for the operator.
         """
         self._http = http
         self._forge = ForgeRef(provider="github", host=host)
-        self._access = Access(http, self._forge, OwnAccount(own_login, own_user_id), counters or Counters())
+        self._access = Access(http, self._forge, OwnAccount(own_login, own_user_id, not_own), counters or Counters())
         self._default_branches = github_pull_flow.DefaultBranches()
 
     @property

@@ -226,10 +226,22 @@ def expect_number(answer: ForgeAnswer, found: int, wanted: int) -> None:
 class OwnAccount:
     """The account that a credential writes as, as far as it is known."""
 
-    def __init__(self, login: Callable[[], str] = lambda: "", user_id: Callable[[], int] = lambda: 0) -> None:
-        """``login`` is the account's, ``name[bot]`` for an App, ``user_id`` a user's; "" and 0 while not known."""
+    def __init__(
+        self,
+        login: Callable[[], str] = lambda: "",
+        user_id: Callable[[], int] = lambda: 0,
+        mistaken: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Nothing is asked of the forge here.
+
+        Args:
+            login: the account's, ``name[bot]`` for an App; "" while not known.
+            user_id: a user's; 0 while not known.
+            mistaken: told that something came back as another's: an App may have another name by now.
+        """
         self._login = login
         self._user_id = user_id
+        self.mistaken = mistaken
         self._confirmed = ("", 0)
 
     def named(self, login: str) -> bool:
@@ -263,6 +275,7 @@ def expect_author(answer: ForgeAnswer, user: User | None, own: OwnAccount | None
         ForeignAnswer: it is another's.
     """
     if own is not None and not own.may_have_written(user):
+        own.mistaken()
         raise ForeignAnswer(answer.status, "the forge's answer is about another author")
 
 

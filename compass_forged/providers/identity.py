@@ -90,6 +90,16 @@ class RoleIdentity:
         self._lasting = lasting
         self._known: Identity | None = None
         self._known_at = -1
+        self._doubted = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the account is known and nothing speaks against it."""
+        return self.known is not None and not self._doubted
+
+    def ask_again(self) -> None:
+        """Something was written under another name. Until the forge has been asked again, what is known holds."""
+        self._doubted = True
 
     @property
     def known(self) -> Identity | None:
@@ -106,12 +116,12 @@ class RoleIdentity:
             await self.credential.token()
 
     async def learn(self) -> None:
-        """Ask the forge, unless it is known.
+        """Ask the forge, unless it is settled.
 
         Raises:
             ForgeError, ConfigError: it cannot be learned now.
         """
-        if self.known is not None:
+        if self.is_settled:
             return
         with trio.move_on_after(LEARN_SECONDS):
             await self.credential.token()
@@ -120,6 +130,7 @@ class RoleIdentity:
             if found != self._known:
                 log.info("a credential's identity is learned", role=self.credential.role, account=str(found))
             self._known, self._known_at = found, asked_under
+            self._doubted = False
             return
         raise ForgeUnavailable(f"the forge did not name the account within {LEARN_SECONDS:.0f} s", outcome="not_sent")
 
@@ -138,12 +149,18 @@ class Identities:
     @property
     def all_known(self) -> bool:
         """Whether nothing is left to learn."""
-        return all(role.known is not None for role in self._roles())
+        return all(role.is_settled for role in self._roles())
 
     def known(self, role: Role) -> Identity | None:
         """The account of a role, or None where it is not known."""
         found = self.author if role == "author" else self.reviewer
         return None if found is None else found.known
+
+    def ask_again(self, role: Role) -> None:
+        """Have the account of a role, which may have been given another name, looked at again by ``keep``."""
+        found = self.author if role == "author" else self.reviewer
+        if found is not None:
+            found.ask_again()
 
     async def learn(self) -> None:
         """Learn what is not known, side by side. What cannot be learned now is logged.

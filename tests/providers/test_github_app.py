@@ -294,6 +294,24 @@ async def test_a_key_that_turned_bad_is_told_and_the_token_serves_while_it_lives
         await scene.source.token()
 
 
+@pytest.mark.parametrize("revoked", [False, True])
+async def test_a_token_that_has_ended_is_not_used_for_as_long_as_the_bad_key_is_left_alone(
+    revoked: bool, scene: Scene, autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    first = await scene.source.token()
+    (tmp_path / "app.pem").write_text("no key")
+    await trio.sleep(3600 - 1)
+    assert await scene.source.token() == first
+    if revoked:
+        scene.source.invalidate()
+    else:
+        await trio.sleep(1)
+    with pytest.raises(ConfigError, match="no RSA key"):
+        await scene.source.token()
+    key_file(tmp_path)
+    assert await scene.source.token() != first
+
+
 async def test_a_revoked_token_is_replaced_within_the_call_once(scene: Scene, autojump_clock: MockClock) -> None:
     http = ForgeHttp(
         scene.transport, Gate(Budget()), Credential("author", scene.source), GitHubDialect(), jitter=lambda: 0.5

@@ -1,6 +1,7 @@
 """A forge that answers a write with something else: what is then held back, for how long, and what ends it."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import httpx
 import pytest
@@ -14,6 +15,7 @@ from compass_forged.errors import BadAnswer, ForeignAnswer, ForgeStatus, WritesP
 from compass_forged.ports import CallContext, Provider
 from compass_forged.providers.gate import Admission, GateStatistics
 from compass_forged.providers.github import GitHubProvider
+from compass_forged.providers.identity import Identities, Identity, RoleIdentity
 from compass_forged.providers.linear import LinearProvider
 from compass_forged.providers.registry import Entry, Registry
 from compass_forged.wire.schema import (
@@ -27,12 +29,14 @@ from compass_forged.wire.schema import (
 from tests.support import linear
 from tests.support.forge_http import (
     Handler,
+    ScriptedForge,
     answer,
     comment_json,
     handler,
     issue_json,
     new_context,
     new_github,
+    new_http,
     pull_json,
     review_json,
 )
@@ -325,4 +329,38 @@ async def test_an_issue_of_linears_that_the_team_s_rules_move_on_at_once_pauses_
     provider, _ = linear.scripted(linear.team_answer(), create, by_id)
     issue = await provider.create_issue(CreateIssue(repo="ENG", title="A title", body=linear.STAMPED), fresh())
     assert (issue.repo, issue.number) == ("OPS", 8)
+    assert (state(provider).paused_for, state(provider).on_trial) == (0, False)
+
+
+async def test_an_app_that_was_given_another_name_is_asked_for_it_and_writes_on(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    name = "compass[bot]"
+
+    async def learn() -> Identity:
+        await trio.lowlevel.checkpoint()
+        return Identity("app", 7, name)
+
+    def written(_request: httpx.Request) -> httpx.Response:
+        return answer(201, issue_json(user={"login": name, "type": "Bot", "id": 9}))
+
+    http = new_http(ScriptedForge([handler(written)] * 3))
+    identities = Identities("github.com", RoleIdentity(http.credential, learn, lasting=True))
+
+    def login() -> str:
+        known = identities.known("author")
+        return known.login if known else ""
+
+    provider = GitHubProvider(http, own_login=login, not_own=partial(identities.ask_again, "author"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(identities.keep)
+        await trio.sleep(100)
+        name = "compass-forged[bot]"
+        await mistaken(provider)
+        assert (login(), identities.all_known) == ("compass[bot]", False)  # holds while it is being asked again
+        await trio.sleep(60)
+        assert (login(), identities.all_known) == (name, True)
+        await provider.create_issue(CREATE, fresh())
+        await provider.create_issue(CREATE, fresh())
+        nursery.cancel_scope.cancel()
     assert (state(provider).paused_for, state(provider).on_trial) == (0, False)
