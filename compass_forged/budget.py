@@ -30,6 +30,9 @@ DELAY_MAX_SECONDS: Final = 3600.0
 DELAY_UNKNOWN_SECONDS: Final = 60.0
 """How long a limit counts whose end the server did not tell."""
 
+RESOURCES_MAX: Final = 32
+"""How many limits are kept that no request was for: a forge that names another one each time fills no memory."""
+
 _SAME_WINDOW_SECONDS = 5.0  # the Date header has whole seconds, and answers overtake one another
 _LATE_SECONDS = 60.0  # no answer is on its way for longer
 _NEGLIGIBLE_SECONDS = 1e-6  # what float rounding can leave of a delay that has passed
@@ -123,7 +126,7 @@ class BudgetStatus:
     resources: tuple[ResourceStatus, ...]
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Bucket:
     limit: int | None = None
     remaining: int | None = None
@@ -131,6 +134,7 @@ class _Bucket:
     in_flight: int = 0
     cost: int = 1
     shared: bool = False
+    asked: bool = False
     held_until: float = -math.inf
 
     def roll(self, now: float) -> None:
@@ -204,7 +208,9 @@ class Budget:
 
     def spend(self, kind: Kind, resource: str, now: float) -> None:
         """Count a request as sent. Every ``spend`` needs one ``settle``."""
-        self._buckets.setdefault(resource, _Bucket()).in_flight += 1
+        bucket = self._bucket(resource)
+        bucket.asked = True
+        bucket.in_flight += 1
         self._in_flight += 1
         self._points.begin(_points(kind))
         self._points_paced_until = max(self._points_paced_until, now) + _points(kind) * self._point_seconds
@@ -234,7 +240,7 @@ class Budget:
             created: False if the forge definitely made nothing: such a write is none of the creations that a minute
                 and an hour may have, though it keeps its turn in the pace.
         """
-        self._buckets.setdefault(resource, _Bucket()).in_flight -= 1
+        self._bucket(resource).in_flight -= 1
         self._in_flight -= 1
         self._points.end(now, _points(kind), counts=sent)
         if not sent:
@@ -250,7 +256,7 @@ class Budget:
                     bucket.remaining = max(0, bucket.remaining - bucket.cost)
         if reading is not None:
             for one in (reading, *reading.also):
-                told = self._buckets.setdefault(one.resource, _Bucket())
+                told = self._bucket(one.resource)
                 told.roll(now)
                 told.observe(one, now)
 
@@ -278,9 +284,9 @@ class Budget:
         would meet the same refusal at once: it is held as long, whatever remains of ``asked`` itself.
         """
         if asked and self._buckets.get(resource) not in self._drawn_on(asked):
-            held = self._buckets.setdefault(asked, _Bucket())
+            held = self._bucket(asked)
             held.held_until = max(held.held_until, now + resets_in)
-        bucket = self._buckets.setdefault(resource, _Bucket())
+        bucket = self._bucket(resource)
         bucket.remaining = 0
         bucket.reset_at = now + resets_in
         return resets_in
@@ -304,6 +310,15 @@ class Budget:
                 for name, bucket in sorted(self._buckets.items())
             ),
         )
+
+    def _bucket(self, resource: str) -> _Bucket:
+        """A limit by its name; a new one takes the place of the one told first, where there are too many."""
+        if resource not in self._buckets:
+            told = [name for name, bucket in self._buckets.items() if not (bucket.asked or bucket.shared)]
+            if len(told) >= RESOURCES_MAX:
+                del self._buckets[told[0]]
+            self._buckets[resource] = _Bucket()
+        return self._buckets[resource]
 
     def _drawn_on(self, resource: str) -> list[_Bucket]:
         """The limits that a request for ``resource`` takes of, as far as they are known."""

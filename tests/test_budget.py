@@ -11,6 +11,7 @@ from compass_forged.budget import (
     DELAY_MAX_SECONDS,
     DELAY_MIN_SECONDS,
     DELAY_UNKNOWN_SECONDS,
+    RESOURCES_MAX,
     Budget,
     BudgetSettings,
     Kind,
@@ -433,3 +434,15 @@ def test_whatever_was_said_it_opens_by_itself(said: list[Reading | float | None]
         now += delay
         waits += 1
         assert waits < 10  # each wait ends one closure; none comes back by itself
+
+
+def test_a_forge_that_names_another_limit_each_time_fills_no_memory() -> None:
+    budget = Budget()
+    spend(budget, 0.0, told(11))
+    for number in range(3 * RESOURCES_MAX):
+        spend(budget, 0.0, told(0, resource=f"limit_{number}"))
+        budget.exhaust(f"other_{number}", 10.0, 0.0)
+    kept = {each.resource: each.remaining for each in budget.status(0.0).resources}
+    assert len(kept) == 1 + RESOURCES_MAX
+    assert kept["core"] is not None
+    assert f"other_{3 * RESOURCES_MAX - 1}" in kept

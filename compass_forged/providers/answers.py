@@ -5,7 +5,7 @@ with it; a list of nothing but such items is none.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Generic, NoReturn, TypeVar
@@ -15,6 +15,8 @@ import msgspec
 from compass_forged.errors import BadAnswer, ForgeUnavailable
 from compass_forged.providers.forge_answer import ForgeAnswer
 
+ITEMS_MAX: Final = 1000
+"""More than any page that is asked for holds. Millions of nothing fit under the cap of an answer, and take seconds."""
 _ACCEPTED, _NO_CONTENT = 202, 204
 _LATER_SECONDS: Final = 2.0
 
@@ -77,7 +79,7 @@ def decode_items(decoder: msgspec.json.Decoder[T], read: Callable[[T], R], answe
     """A list, each item decoded and read by itself; 204 is an empty one.
 
     Raises:
-        BadAnswer: it is no list, or no item of it could be read.
+        BadAnswer: it is no list, is absurdly long, or no item of it could be read.
         ForgeUnavailable: as ``decode``.
     """
     raws = [] if answer.status == _NO_CONTENT else decode(_raws_decoder, answer)
@@ -85,9 +87,11 @@ def decode_items(decoder: msgspec.json.Decoder[T], read: Callable[[T], R], answe
 
 
 def read_items(
-    raws: Iterable[msgspec.Raw], decoder: msgspec.json.Decoder[T], read: Callable[[T], R], answer: ForgeAnswer
+    raws: Collection[msgspec.Raw], decoder: msgspec.json.Decoder[T], read: Callable[[T], R], answer: ForgeAnswer
 ) -> Items[R]:
     """As ``decode_items``, for a list that stands within an object."""
+    if len(raws) > ITEMS_MAX:
+        bad(answer, f"the forge's list has more than {ITEMS_MAX} items")
     good: list[R] = []
     broken: list[int] = []
     for index, raw in enumerate(raws):

@@ -25,7 +25,7 @@ from compass_forged.providers import github_pull_flow as flow
 from compass_forged.providers import github_pulls as pulls
 from compass_forged.providers import github_reviews as reviews
 from compass_forged.providers import github_threads as threads
-from compass_forged.providers.answers import Items, decode_items
+from compass_forged.providers.answers import ITEMS_MAX, Items, decode_items
 from compass_forged.providers.forge_answer import ForgeAnswer
 from compass_forged.providers.github import GitHubProvider
 from compass_forged.providers.github_access import PAGES_MAX, read_list
@@ -353,6 +353,13 @@ def test_any_text_in_json_is_read_with_nothing_else_changed(texts: list[str]) ->
     found = decode_items(msgspec.json.Decoder(str), str, told)
     assert found.broken == ()
     assert found.good == [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+
+
+def test_a_list_of_more_than_any_page_holds_is_none() -> None:
+    """Under the cap of an answer there is room for millions of items that cannot be read."""
+    with pytest.raises(BadAnswer, match="more than 1000 items"):
+        numbered(ForgeAnswer(200, {}, json.dumps([*range(ITEMS_MAX), "x"]).encode()))
+    assert len(numbered(ForgeAnswer(200, {}, json.dumps([*range(ITEMS_MAX)]).encode())).good) == ITEMS_MAX
 
 
 # --- lists of many pages ----------------------------------------------------------------------------------------------
