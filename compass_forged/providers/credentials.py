@@ -156,7 +156,7 @@ class Credential:
         return await self._read()
 
     def refuse(self, token: str) -> None:
-        """The forge refused ``token`` twice: fail fast from now on, unless another one has taken its place meanwhile."""
+        """The forge refused ``token`` twice: fail fast from now on, unless another has taken its place meanwhile."""
         if self._last is not None and self._last.reveal() != token:
             return
         if self._refused is None:

@@ -44,7 +44,10 @@ def pull_json(number: int) -> dict[str, object]:
 # --- repositories ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("repo", ["acme/site", "A/b", "a-1/._-", "a/...", "a/.github", "a/b.git.io", "a/git", "a/" + "x" * 100, "a" * 39 + "/x"])
+@pytest.mark.parametrize(
+    "repo",
+    ["acme/site", "A/b", "a-1/._-", "a/...", "a/.github", "a/b.git.io", "a/git", "a/" + "x" * 100, "a" * 39 + "/x"],
+)
 def test_repositories_of_github_s_grammar(repo: str) -> None:
     provider, _ = new_github()
     assert provider.canonical_repo(repo) == repo.casefold()
