@@ -5,7 +5,8 @@ that the system does not take at once is dropped and counted.
 
 Lines that come with every call may be deferred: rendering and writing each by itself, in the middle of a call, costs a
 sixth of the call, and together they cost a third of that. What is deferred never stands out of order, and is written
-by whoever keeps the sink (``wake``), by the next line that is not deferred, or once there is much of it.
+by whoever keeps the sink (``keep``), by the next line that is not deferred, or once there is much of it. All of that is
+one thread's: the lines of other threads go out as they come, and touch nothing that was deferred.
 """
 
 import array
@@ -17,6 +18,7 @@ import select
 import socket
 import stat
 import termios
+import threading
 from collections.abc import Callable
 from typing import Final, TextIO, TypeAlias
 
@@ -39,12 +41,15 @@ class LineSink:
         lost: how many lines could not be written.
         wake: called when a line is deferred, by whoever then sees to ``flush``; None where nobody does, and nothing may
             be deferred.
+        thread: the only one whose lines may be deferred.
     """
 
     def __init__(self, out: TextIO | None) -> None:
         """``out`` is written to through its descriptor where it has one; None, a closed stderr, loses every line."""
         self.lost = 0
         self.wake: Callable[[], None] | None = None
+        self.thread = threading.get_ident()
+        self._keeping = threading.Lock()
         self._deferred: list[Deferred] = []
         self._out = out
         self._descriptor = _descriptor_of(out)
@@ -56,13 +61,25 @@ class LineSink:
             self._poll.register(self._descriptor, select.POLLOUT)
 
     def msg(self, message: str) -> None:
-        """Write one line, behind what was deferred."""
-        if self._deferred:
+        """Write one line, behind what its thread deferred."""
+        if self._deferred and self.thread == threading.get_ident():
             self.flush()
         self._put(message + "\n", 1)
 
+    def keep(self, wake: Callable[[], None]) -> bool:
+        """See to ``flush`` from now on, for this thread's lines; False where somebody does already.
+
+        Whoever does sets ``wake``, and at the end None.
+        """
+        with self._keeping:
+            if self.wake is not None:
+                return False
+            self.thread = threading.get_ident()
+            self.wake = wake
+        return True
+
     def defer(self, line: Deferred) -> None:
-        """Write a line within a moment."""
+        """Write a line within a moment; from ``thread`` alone."""
         self._deferred.append(line)
         if len(self._deferred) >= _DEFERRED_MAX:
             self.flush()
