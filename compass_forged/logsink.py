@@ -24,6 +24,7 @@ from typing import Final, TextIO, TypeAlias
 
 _PIPE_BUF: Final = select.PIPE_BUF
 """So many bytes a pipe takes whole once it polls as writable (pipe(7))."""
+_LINE_END: Final = ord("\n")
 _DEFERRED_MAX: Final = 256
 """So many lines may wait; they are a few hundred bytes each."""
 _F_GETPIPE_SZ: Final = 1032  # fcntl(2), Linux; Python names it from 3.10 on only where it was built with it
@@ -51,6 +52,7 @@ class LineSink:
         self.thread = threading.get_ident()
         self._keeping = threading.Lock()
         self._deferred: list[Deferred] = []
+        self._torn = False  # whether the last line stands there in part
         self._out = out
         self._descriptor = _descriptor_of(out)
         mode = os.fstat(self._descriptor).st_mode if self._descriptor >= 0 else 0
@@ -116,15 +118,30 @@ class LineSink:
     log = debug = info = warn = warning = error = critical = fatal = exception = failure = err = msg
 
     def _write(self, line: bytes) -> None:
+        text = b"\n" + line if self._torn else line
         if self._socket is not None:
-            if self._socket.send(line, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) < len(line):
+            sent = self._socket.send(text, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            self._torn = sent < len(text)
+            if self._torn:
                 raise OSError(errno.EAGAIN, "the rest of the line was not taken")
-            return
-        if self._pipe and not self._has_room(len(line)):
+        elif self._pipe and not self._has_room(len(text)):
             raise OSError(errno.EAGAIN, "the pipe is full")
-        view = memoryview(line)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        else:
+            self._write_all(text)
+
+    def _write_all(self, text: bytes) -> None:
+        at = 0
+        try:
+            while at < len(text):
+                at += os.write(self._descriptor, memoryview(text)[at:])
+        except OSError:  # a disk that is full takes a part first
+            self.lost -= text.count(
+                b"\n", int(self._torn), at
+            )  # of the lines that are counted as lost, these are whole
+            raise
+        finally:
+            if at:
+                self._torn = text[at - 1] != _LINE_END
 
     def _has_room(self, size: int) -> bool:
         if not self._poll.poll(0):
