@@ -150,9 +150,9 @@ _lines: Final = _Lines()
 async def flush_lines(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     """Write the gathered lines of frequent events every ``LATE_SECONDS``, while there are any; until cancelled.
 
-    A process that is killed loses what it had gathered. Any other line of the thread brings the gathered ones out before
-    itself. Of several daemons in one process the first gathers, for its own thread; what nobody gathers is written at
-    once.
+    A process that is killed loses what it had gathered. Any other line of the thread brings the gathered ones out
+    before itself. Of several daemons in one process the first gathers, for its own thread; what nobody gathers is
+    written at once.
     """
     sink = _lines.sink
     some = trio.Event()
