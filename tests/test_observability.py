@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -354,7 +355,7 @@ async def test_daemons_of_two_threads_keep_their_lines_and_each_other_alive() ->
 
     async with trio.open_nursery() as nursery:
         for who in ("ada", "bob"):
-            nursery.start_soon(trio.to_thread.run_sync, trio.run, daemon, who)
+            nursery.start_soon(trio.to_thread.run_sync, partial(trio.run, daemon, who))
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     for who in ("ada", "bob"):
         assert [line["n"] for line in lines if line["who"] == who] == list(range(100))
