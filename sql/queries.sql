@@ -150,8 +150,7 @@ FROM wanted JOIN written
   AND (wanted.forge_host, wanted.repo, wanted.kind) = (written.forge_host, written.repo, written.kind);
 
 -- name: fill_memo
--- Gives a row of that agent's the memo, where it has none; says either way whether the key stands for another artifact,
--- and gives no row where none of the agent's stands.
+-- Gives a row of that agent's the memo, where it has none, and tells whether the key stands for another artifact.
 UPDATE forge_authored_artifacts AS artifact SET
   client_request_id = coalesce(client_request_id, $7),
   request_fingerprint = coalesce(request_fingerprint, $8)
