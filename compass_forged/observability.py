@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, MutableMapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import isfinite
+from threading import get_ident
 from time import time_ns
 from typing import Any, Final, Literal, TextIO, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -86,12 +87,13 @@ class FrequentEvent:
 
     def info(self, words: tuple[str, ...], *numbers: float) -> None:
         """Log one line."""
+        sink = _lines.sink
         if not _lines.direct:
             self._logger.info(self._event, **dict(zip(self._fields, (*words, *numbers), strict=True)))
-        elif _lines.sink.wake is not None:
-            _lines.sink.defer((self._line, words, numbers, time_ns()))
+        elif sink.wake is not None and sink.thread == get_ident():
+            sink.defer((self._line, words, numbers, time_ns()))
         else:
-            _lines.sink.msg(self._line(words, numbers, time_ns()))
+            sink.msg(self._line(words, numbers, time_ns()))
 
     def _line(self, words: tuple[str, ...], numbers: tuple[float, ...], nanoseconds: int) -> str:
         shown: Iterable[object] = numbers
@@ -125,6 +127,8 @@ class _Lines:
         self._info = False
 
     def set_up(self, sink: LineSink, processors: list[Any], level: int) -> None:
+        if self.sink.thread == get_ident():
+            self.sink.flush()  # it may write to the same place
         self.sink = sink
         self._processors = processors
         self._info = level <= logging.INFO
@@ -146,12 +150,16 @@ _lines: Final = _Lines()
 async def flush_lines(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     """Write the gathered lines of frequent events every ``LATE_SECONDS``, while there are any; until cancelled.
 
-    A process that is killed loses what it had gathered. Any other line brings the gathered ones out before itself.
+    A process that is killed loses what it had gathered. Any other line of the thread brings the gathered ones out
+    before itself. Of several daemons in one process the first gathers, for its own thread; what nobody gathers is
+    written at once.
     """
     sink = _lines.sink
     some = trio.Event()
-    sink.wake = some.set
+    kept = sink.keep(some.set)
     task_status.started()
+    if not kept:
+        await trio.sleep_forever()
     try:
         while True:
             await some.wait()

@@ -150,12 +150,15 @@ FROM wanted JOIN written
   AND (wanted.forge_host, wanted.repo, wanted.kind) = (written.forge_host, written.repo, written.kind);
 
 -- name: fill_memo
--- Gives a row of that agent's the memo, where it has none; gives it back either way, and none where none of its stands.
-UPDATE forge_authored_artifacts SET
+-- Gives a row of that agent's the memo, where it has none, and tells whether the key stands for another artifact.
+UPDATE forge_authored_artifacts AS artifact SET
   client_request_id = coalesce(client_request_id, $7),
   request_fingerprint = coalesce(request_fingerprint, $8)
 WHERE (forge_provider, forge_host, repo, kind, number) = ($1, $2, $3, $4, $5) AND agent_account_id = $6
-RETURNING agent_account_id;
+RETURNING artifact.client_request_id <> $7 AND EXISTS (
+  SELECT FROM forge_authored_artifacts AS other
+  WHERE other.agent_account_id = $6 AND other.client_request_id = $7
+) AS taken;
 
 -- name: artifact_by_request_id
 -- The memo: what an agent created under a key.

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -337,6 +338,59 @@ async def test_lines_of_a_frequent_event_are_gathered_for_a_moment_at_most(autoj
     assert json.loads(out.getvalue().splitlines()[-1])["n"] == 6, "what is gathered at the end is written"
     event.info(("ada",), 7)
     assert json.loads(out.getvalue().splitlines()[-1])["n"] == 7, "nobody gathers any more"
+
+
+async def test_daemons_of_two_threads_keep_their_lines_and_each_other_alive() -> None:
+    out = io.StringIO()
+    configure_logging("json", "info", out)
+    event = FrequentEvent(get_logger("t"), "event", ("who",), ("n",))
+
+    async def daemon(who: str) -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(flush_lines)
+            for number in range(100):
+                event.info((who,), number)
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for who in ("ada", "bob"):
+            nursery.start_soon(trio.to_thread.run_sync, partial(trio.run, daemon, who))
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    for who in ("ada", "bob"):
+        assert [line["n"] for line in lines if line["who"] == who] == list(range(100))
+
+
+async def test_of_two_that_would_gather_the_first_does_and_without_it_nobody(autojump_clock: MockClock) -> None:
+    out = io.StringIO()
+    configure_logging("json", "info", out)
+    event = FrequentEvent(get_logger("t"), "event", ("who",), ())
+    async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as of_the_first:
+            await of_the_first.start(flush_lines)
+            await nursery.start(flush_lines)
+            event.info(("ada",))
+            assert out.getvalue() == ""
+            of_the_first.cancel_scope.cancel()
+        assert len(out.getvalue().splitlines()) == 1
+        event.info(("bob",))
+        assert len(out.getvalue().splitlines()) == 2
+        nursery.cancel_scope.cancel()
+    assert len(out.getvalue().splitlines()) == 2
+
+
+async def test_what_is_gathered_is_written_before_another_sink_takes_over(autojump_clock: MockClock) -> None:
+    out = io.StringIO()
+    configure_logging("json", "info", out)
+    event = FrequentEvent(get_logger("t"), "event", ("who",), ())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(flush_lines)
+        event.info(("ada",))
+        configure_logging("json", "info", out)
+        event.info(("bob",))
+        await trio.sleep(LATE_SECONDS + 0.001)
+        assert [json.loads(line)["who"] for line in out.getvalue().splitlines()] == ["ada", "bob"]
+        nursery.cancel_scope.cancel()
 
 
 def test_a_kind_counts_as_its_counters_do() -> None:

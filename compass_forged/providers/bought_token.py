@@ -122,23 +122,25 @@ class BoughtToken(ABC):
         return self._secret is not None and now < self._ends_at
 
     async def _renew(self, now: float) -> None:
-        alive = self._lives(now)
-        if now >= self._failed_until or (self._failure is None and not alive):  # what a living one put off is due
+        # What was put off for the sake of a token that lived, without a failure to tell, is not put off any longer.
+        if now >= self._failed_until or (self._failure is None and not self._lives(now)):
             try:
                 await self._buy()
             except ForgeError as error:
                 self._back_off(error)
             except trio.Cancelled:
-                if alive:  # or the next caller would spend its time on a forge that does not answer, and the next
+                if self._lives(now):  # or the next caller would spend its time on a forge that is silent, and the next
                     self._failed_until = trio.current_time() + BACK_OFF_FIRST_SECONDS
                 raise
             except ConfigError as error:
-                if not alive:
+                now = trio.current_time()
+                if not self._lives(now):
                     raise
-                self._failed_until = trio.current_time() + BACK_OFF_MAX_SECONDS
+                self._failure = None
+                self._failed_until = now + BACK_OFF_MAX_SECONDS
                 message = "another token cannot be asked for; the one at hand is used while it lives"
                 log.warning(message, what=self._what, role=self._role, why=str(error))
-        if self._failure is not None and not alive:
+        if self._failure is not None and not self._lives(trio.current_time()):  # it may have ended meanwhile
             raise _again(self._failure)
 
     def _keep(self, secret: Secret, life: float) -> None:

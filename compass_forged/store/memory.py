@@ -193,6 +193,8 @@ class MemoryStore:
         standing = self._artifacts.get(coordinate)
         if standing is None or standing.account.agent_id != agent_id:
             return False
+        if self._memos.get((agent_id, client_request_id), coordinate) != coordinate:
+            raise rules.request_key_taken()
         if standing.client_request_id is None:
             self._keep(replace(standing, client_request_id=client_request_id, fingerprint=fingerprint))
         return True

@@ -160,6 +160,8 @@ class PostgresStore:
             *(rules.as_id(agent_id), client_request_id, fingerprint),
             lane=agent_id,
         )
+        if rows and rows[0]["taken"]:
+            raise rules.request_key_taken()
         return bool(rows)
 
     async def authored_artifact_by_request_id(self, agent_id: int, client_request_id: str) -> AuthoredArtifact | None:

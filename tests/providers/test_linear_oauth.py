@@ -240,6 +240,49 @@ async def test_a_secret_that_turned_bad_is_told_and_the_token_serves_while_it_li
         await client.token()
 
 
+async def test_a_secret_that_turned_bad_is_told_as_soon_as_the_token_has_ended(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(CLIENTS["client-1"][0])
+    file.chmod(0o600)
+    client = application(ForgeTransport(selling()), ClientSecret(file=str(file)))
+    first = await client.token()
+    file.write_text("two\nlines\n")
+    await trio.sleep(30 * DAY - 5)
+    assert await client.token() == first
+    await trio.sleep(6)
+    with pytest.raises(ConfigError, match="more than one line"):
+        await client.token()
+
+
+async def test_a_token_that_has_ended_is_replaced_though_a_purchase_was_put_off(
+    variable: str, autojump_clock: MockClock
+) -> None:
+    forge = selling()
+    client = application(ForgeTransport(forge), ClientSecret(variable=variable))
+    first = await client.token()
+    await trio.sleep(30 * DAY - 4)
+    forge.script.add(Rule(method="POST", path="/oauth/token", delay=60, times=1))
+    with trio.move_on_after(3.5) as given_up:
+        await client.token()
+    assert given_up.cancelled_caught
+    await trio.sleep(0.6)
+    assert await client.token() not in {first, ""}, "one that has ended is no use, whoever gave up buying another"
+
+
+async def test_a_token_that_ends_while_another_is_refused_is_not_handed_out(
+    variable: str, autojump_clock: MockClock
+) -> None:
+    forge = selling()
+    client = application(ForgeTransport(forge), ClientSecret(variable=variable))
+    await client.token()
+    await trio.sleep(30 * DAY - 4)
+    forge.script.add(Rule(method="POST", path="/oauth/token", delay=60, times=1))
+    with pytest.raises(ForgeUnavailable, match="no token within 10 s"):
+        await client.token()
+
+
 async def test_an_unreachable_forge_is_told_as_such(variable: str) -> None:
     client = application(ScriptedForge([httpx.ConnectError("refused")]), ClientSecret(variable=variable))
     with pytest.raises(ForgeUnavailable, match="cannot connect") as failed:

@@ -349,9 +349,10 @@ async def test_joiners_of_a_create_that_the_index_answers_get_its_answer(autojum
     assert world.events == ["memo", "forge", "fill"]
 
 
-async def test_a_key_that_another_daemon_has_used_meanwhile_is_not_answered_with_two_artifacts() -> None:
+@pytest.mark.parametrize("first_key", ["", "k-1"])
+async def test_a_key_that_another_daemon_has_used_meanwhile_is_not_answered_with_two_artifacts(first_key: str) -> None:
     world = await new_world()
-    await world.run(PULL)
+    await world.run(PULL, first_key)
 
     async def used() -> None:
         row = AuthoredArtifact(

@@ -317,12 +317,13 @@ async def test_no_memo_is_filled_where_the_agent_has_no_row(store: Store) -> Non
 
 async def test_a_memo_of_another_artifact_is_not_filled_in_a_second_one(store: Store) -> None:
     account = (await bind(store)).account
-    first, keyless = authored(issue(1), account, "key-1"), authored(issue(2), account)
-    await store.record_authored_artifact(first)
-    await store.record_authored_artifact(keyless)
-    with pytest.raises(RequestKeyTaken):
-        await store.fill_memo(issue(2), account.agent_id, "key-1", FINGERPRINT)
-    assert await store.list_authored_artifacts() == [first, keyless]
+    rows = [authored(issue(number), account, key) for number, key in ((1, "key-1"), (2, None), (3, "key-3"))]
+    for row in rows:
+        await store.record_authored_artifact(row)
+    for number in (2, 3):
+        with pytest.raises(RequestKeyTaken):
+            await store.fill_memo(issue(number), account.agent_id, "key-1", FINGERPRINT)
+    assert await store.list_authored_artifacts() == rows
 
 
 @pytest.mark.parametrize(
