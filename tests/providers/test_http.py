@@ -219,6 +219,7 @@ async def test_a_gzip_bomb_over_the_network_is_dropped_early() -> None:
         (b"", b""),
         (gzip.compress(b"{}")[:-4], None),
     ],
+    ids=["whole", "two members", "empty", "cut"],
 )
 async def test_gzip_is_decoded(body: bytes, plain: bytes | None) -> None:
     transport, _ = in_process(answer(200, body, {"content-encoding": "GZIP"}))

@@ -259,7 +259,9 @@ async def test_a_key_that_is_not_printable_is_refused_before_anything_is_asked(a
     assert world.untouched
 
 
-@pytest.mark.parametrize("arm", [None, "create_issue", object(), INLINE], ids=["nothing", "a word", "an object", "a part"])
+@pytest.mark.parametrize(
+    "arm", [None, "create_issue", object(), INLINE], ids=["nothing", "a word", "an object", "a part"]
+)
 async def test_an_arm_that_is_none_is_a_fault_after_identity(arm: object) -> None:
     world = await new_world()
     with pytest.raises(Fault) as caught:
