@@ -15,6 +15,7 @@ From ``sending`` on, a write's cancel scope is shielded. Whoever asked is answer
 call's end, or by its deadline where a sent write goes on.
 """
 
+import math
 from collections.abc import Callable
 from typing import Final, Literal, Protocol, TypeAlias
 
@@ -101,6 +102,7 @@ class Life:
         self._answer: Answer | None = answer
         self._began = trio.current_time()
         self.deadline = self._began + home.seconds_for(call, write=self.is_write)
+        self.context.deadline = self.deadline
         self._given_up = False
         self._in_grace = False
         self._end: _End = "deadline"
@@ -138,6 +140,7 @@ class Life:
         if self.is_write and not self.sent and self.scope is not None:
             self.sent = True
             self.scope.shield = True
+            self.context.deadline = math.inf
 
     # --- as the worker sees it ----------------------------------------------------------------------------------
 

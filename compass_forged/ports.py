@@ -3,6 +3,7 @@
 Adapters implement these protocols; the domain knows nothing else of them.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -337,6 +338,8 @@ class CallContext:
             Where this is None, a read is followed and a write is not.
         waits_on: the guard of the create that this one has joined, while it waits for that one's end: if the call is
             given up meanwhile, the other's sending decides what is known.
+        deadline: when the call is given up if nothing has been sent, on trio's clock. No cancel scope tells it: one
+            task keeps the deadlines of all calls. From a write's sending on there is none.
         create_id: of a keyed create, 16 bytes that stand for its agent and key and that nobody can tell beforehand; a
             provider whose forge takes an id from the client makes it of them. None for a keyless create.
     """
@@ -348,13 +351,14 @@ class CallContext:
     may_touch: Callable[[str], bool] | None = None
     waits_on: WriteGuard | None = None
     create_id: bytes | None = None
+    deadline: float = math.inf
 
 
 class Provider(Protocol):
     """One forge under one credential. All bodies arrive stamped and leave as the forge holds them.
 
-    Every operation is a checkpoint, runs under the caller's cancel scope (its only deadline) and raises one of the
-    ``ForgeError`` kinds. What a provider has not raises ``Unsupported`` before any I/O.
+    Every operation is a checkpoint, runs under the caller's cancel scope, waits for nothing beyond ``context.deadline``
+    and raises one of the ``ForgeError`` kinds. What a provider has not raises ``Unsupported`` before any I/O.
     """
 
     @property

@@ -175,7 +175,7 @@ class ForgeHttp:
             try:
                 return self._checked_read(await self._read_once(request, context, kind))
             except ForgeUnavailable:
-                pause = self._pause(attempt)
+                pause = self._pause(attempt, context)
                 if pause is None:
                     raise
             await trio.sleep(pause)
@@ -185,7 +185,9 @@ class ForgeHttp:
         """The answer to one request: an own one, or that of somebody who asks the same under this credential."""
         for _ in range(_LOST_MAX):
             token = await self._credential.token()
-            turn = await self._gate.admit_or_board(context.container, kind, (kind, *_question(request)))
+            turn = await self._gate.admit_or_board(
+                context.container, kind, (kind, *_question(request)), deadline=context.deadline
+            )
             if not isinstance(turn, Flight):
                 return await self._lead(turn, request, context, kind, token)
             try:
@@ -196,7 +198,9 @@ class ForgeHttp:
                 return answer
         # Whoever leads and leaves, again and again, does not keep the others from an answer.
         token = await self._credential.token()
-        return await self._lead(await self._gate.admit(context.container, kind), request, context, kind, token)
+        return await self._lead(
+            await self._gate.admit(context.container, kind, deadline=context.deadline), request, context, kind, token
+        )
 
     async def _lead(
         self, admission: Admission, request: HttpRequest, context: CallContext, kind: Kind, token: str
@@ -248,7 +252,7 @@ class ForgeHttp:
             try:
                 return self._checked_write(await self._authorised(request, context, "write", sending))
             except ForgeUnavailable as error:
-                pause = self._pause(attempt)
+                pause = self._pause(attempt, context)
                 if error.outcome != "not_sent" or pause is None:
                     raise
             await trio.sleep(pause)
@@ -299,10 +303,11 @@ class ForgeHttp:
 
     # --- one request --------------------------------------------------------------------------------------------
 
-    def _pause(self, attempt: int) -> float | None:
+    def _pause(self, attempt: int, context: CallContext) -> float | None:
         """How long to wait before the next try; None if the deadline comes first: then the failure stands."""
         delay = _RETRY_SECONDS * 2.0 ** (attempt - 1) * (0.5 + self._jitter())
-        return None if trio.current_time() + delay >= trio.current_effective_deadline() else delay
+        ends = min(context.deadline, trio.current_effective_deadline())
+        return None if trio.current_time() + delay >= ends else delay
 
     async def _authorised(
         self,
@@ -343,7 +348,7 @@ class ForgeHttp:
         """
         while True:
             if admission is None:
-                admission = await self._gate.admit(context.container, kind)
+                admission = await self._gate.admit(context.container, kind, deadline=context.deadline)
             try:
                 current = self._credential.current(token)
             except BadCredentials:
@@ -374,7 +379,7 @@ class ForgeHttp:
     ) -> HttpAnswer:
         key = None if kind == "write" else _question(request)
         if admission is None:
-            admission = await self._gate.admit(context.container, kind)
+            admission = await self._gate.admit(context.container, kind, deadline=context.deadline)
         known = None if key is None else self._answers.find(key, token)
         condition = {} if known is None else {"If-None-Match": tag_of(known)}
         try:

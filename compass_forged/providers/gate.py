@@ -159,21 +159,23 @@ class Gate:
         self._alike: dict[Hashable, set[_Waiter]] = {}
         self._wakes_at = math.inf
 
-    async def admit(self, container: str, kind: Kind, resource: str = "core") -> Admission:
-        """Wait for leave to send one request, until the caller's own deadline.
+    async def admit(
+        self, container: str, kind: Kind, resource: str = "core", *, deadline: float = math.inf
+    ) -> Admission:
+        """Wait for leave to send one request, until ``deadline`` or that of the cancel scopes around.
 
         Raises:
             RateLimited: at once, if the turn would come after the deadline or the container's queue is full. Nothing
                 was sent.
             WritesPaused: likewise, a write while writes are paused.
         """
-        decided = await self._decision(self._lane(kind, resource), container, None)
+        decided = await self._decision(self._lane(kind, resource), container, None, deadline)
         if decided.admission is None:
             raise decided.refusal or RateLimited(_RETRY_SECONDS, _LET_GO, outcome="not_sent")
         return decided.admission
 
     async def admit_or_board(
-        self, container: str, kind: Kind, key: Hashable, resource: str = "core"
+        self, container: str, kind: Kind, key: Hashable, resource: str = "core", *, deadline: float = math.inf
     ) -> Admission | AnyFlight:
         """As ``admit``, for a read that others may share; ``key`` is the same for the same read.
 
@@ -183,16 +185,16 @@ class Gate:
         flight = self.flights.find(key)
         if flight is not None:
             return flight
-        decided = await self._decision(self._lane(kind, resource), container, key)
+        decided = await self._decision(self._lane(kind, resource), container, key, deadline)
         if decided.boarded is not None:
             return decided.boarded
         if decided.admission is None:
             raise decided.refusal or RateLimited(_RETRY_SECONDS, _LET_GO, outcome="not_sent")
         return decided.admission
 
-    async def _decision(self, lane: _Lane, container: str, key: Hashable) -> _Waiter:
+    async def _decision(self, lane: _Lane, container: str, key: Hashable, deadline: float) -> _Waiter:
         """A waiter on which has been decided; raises as ``admit``."""
-        waiter = _Waiter(container, trio.current_effective_deadline(), key=key)
+        waiter = _Waiter(container, min(deadline, trio.current_effective_deadline()), key=key)
         now = trio.current_time()
         delay = self._opens_in(lane, now)
         if not lane.queues and delay <= 0:

@@ -81,7 +81,8 @@ async def find_anchors(
     """
     found = _sought(comments)
     pages = _Pages(access, pull, context)
-    left = max(0.0, trio.current_effective_deadline() - trio.current_time())  # below 0: cancelled, and not told yet
+    ends = min(context.deadline, trio.current_effective_deadline())
+    left = max(0.0, ends - trio.current_time())  # below 0: cancelled, and not told yet
     with trio.move_on_after(min(SEARCH_SECONDS, left / 2)):
         while found.unseen and (page := await pages.next()) is not None:
             found.look_at(page)

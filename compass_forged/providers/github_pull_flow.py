@@ -89,7 +89,7 @@ async def _post(access: Access, arm: CreatePullRequest, base: str, context: Call
     try:
         return await access.http.write(request, context)
     except ForgeStatus as refused:
-        patient = trio.current_time() + HEAD_RETRY_SECONDS < trio.current_effective_deadline()
+        patient = trio.current_time() + HEAD_RETRY_SECONDS < min(context.deadline, trio.current_effective_deadline())
         if not patient or not pulls.says_head_unknown(refused):
             raise
     await trio.sleep(HEAD_RETRY_SECONDS)
