@@ -3,8 +3,8 @@
 A log that cannot be written must not end the daemon, and a pipe or socket that nobody empties must not stop it. A line
 that the system does not take at once is dropped and counted.
 
-Lines that come with every call may be deferred: rendering and writing each by itself, in the middle of a call, costs a
-sixth of the call, and together they cost a third of that. What is deferred never stands out of order, and is written
+Lines that come with every call may be deferred: rendering and writing each by itself, in the middle of a call, costs
+several times what it does together. What is deferred never stands out of order, and is written
 by whoever keeps the sink (``keep``), by the next line that is not deferred, or once there is much of it. All of that is
 one thread's: the lines of other threads go out as they come, and touch nothing that was deferred.
 """
