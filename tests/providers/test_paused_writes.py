@@ -256,8 +256,8 @@ async def test_a_write_that_was_let_go_when_the_pause_began_is_not_sent(
     gate = provider.http.gate
     admit = gate.admit
 
-    async def admitted_before(container: str, kind: Kind) -> Admission:
-        admission = await admit(container, kind)
+    async def admitted_before(container: str, kind: Kind, *, deadline: float) -> Admission:
+        admission = await admit(container, kind, deadline=deadline)
         gate.mistaken("another write's answer")
         return admission
 
